@@ -1,0 +1,41 @@
+"""What the command lines of all rooms share: one kind of error, one console, one way to end.
+
+A command is a function that takes parsed arguments and returns an exit code (see `DESIGN` in README.md for the codes).
+A user's mistake is raised as `UserError`: it is printed as one sentence, never as a traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from rich.console import Console
+
+#: Standard output; plain text when it is not a terminal.
+out = Console(highlight=False, soft_wrap=True)
+#: Standard error; progress bars and errors go here, so that `--json` output stays clean.
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class UserError(Exception):
+    """A mistake that the user can mend: says what is wrong, where, and how to mend it.
+
+    `code` is the process's exit code: 1 nothing was changed, 2 usage, 3 rolled back, 4 a person is needed.
+    """
+
+    def __init__(self, message: str, code: int = 1) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def run(main: Callable[[], int]) -> None:
+    """Run `main`, print a `UserError` as one sentence, and exit with the code."""
+    try:
+        code = main()
+    except UserError as error:
+        err.print(f"error: {error}", markup=False)
+        code = error.code
+    except KeyboardInterrupt:
+        err.print("interrupted")
+        code = 130
+    sys.exit(code)
