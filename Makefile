@@ -1,0 +1,76 @@
+# The front door. Each target runs one command of one room, `python -m <room> <verb>`, in the tools' environment,
+# which makes itself on first use and is kept for every clone, under a name made from the hash of its lock.
+
+STORE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sglang-ddtree
+LOCK  := requirements.lock
+VENV  := $(STORE)/tools/$(shell sha256sum $(LOCK) | cut -c 1-16)
+PY    := $(VENV)/bin/python
+RUN    = @$(PY) -m
+
+# Options that targets pass on: a host of hosts.toml, machine-readable output, a release, an overlay profile.
+host    = $(if $(HOST),--host '$(HOST)')
+json    = $(if $(filter-out 0,$(JSON)),--json)
+to      = $(if $(TO),--to '$(TO)')
+profile = $(if $(PROFILE),--profile '$(PROFILE)')
+
+# The environment is the lock's alone: nothing of the caller's Python settings comes in.
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+.DEFAULT_GOAL := help
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F '|' '{ printf "%-17s %s\n", $$1, $$2 }'
+	@echo "options: HOST=name of a host (default: the sandbox here), JSON=1, TO=release, PROFILE=overlay profile"
+
+snapshot: $(PY) ## fetch the pinned SGLang by its hash; HOST=x: take that host's installed package and compare
+	$(RUN) snapshot fetch $(host) $(json)
+
+snapshot-check: $(PY) ## compare the snapshot (HOST=x: the host's package) with the pin, file by file
+	$(RUN) snapshot check $(host) $(json)
+
+check-patches: $(PY) ## dry run of the series: headers, order, exact apply and reverse, compile
+	$(RUN) patches check $(json)
+
+tree: $(PY) ## lay out the patched tree under .cache/tree/
+	$(RUN) patches tree $(json)
+
+edit: $(PY) ## a git work tree of the series, one commit a patch
+	$(RUN) patches edit
+
+refresh: $(PY) ## write the edited commits back as patches
+	$(RUN) patches refresh
+
+plan: $(PY) ## what `make apply` would do, step by step; changes nothing
+	$(RUN) deploy plan $(host) $(json) $(profile)
+
+apply: $(PY) ## put the patched SGLang on the host, start it, prove that it serves
+	$(RUN) deploy apply $(host) $(json) $(profile)
+
+rollback: $(PY) ## back to the previous release (TO=release: to that one), through the same health gate
+	$(RUN) deploy rollback $(host) $(to) $(json)
+
+status: $(PY) ## what the host serves now
+	$(RUN) deploy status $(host) $(json)
+
+stop: $(PY) ## stop the host's services
+	$(RUN) deploy stop $(host) $(json)
+
+logs: $(PY) ## the last lines of the services' logs
+	$(RUN) deploy logs $(host)
+
+test: $(PY) ## every test; ARGS='tests/snapshot -k hostile' picks some
+	$(RUN) pytest $(ARGS)
+
+python: $(PY) ## print the tools' interpreter, for scripts: make itself turns every failure into exit code 2
+	@echo $(PY)
+
+lint: $(PY) ## style of the Python code
+	$(RUN) ruff check .
+
+lock: $(PY) ## pin the tools' packages anew from pyproject.toml
+	$(RUN) uv pip compile --quiet --upgrade --universal --group test --group dev --generate-hashes \
+	    --no-emit-index-url --no-header --no-annotate pyproject.toml --output-file $(LOCK)
+
+$(PY):
+	@sh tools/environment.sh '$(VENV)' '$(LOCK)'
