@@ -11,6 +11,8 @@ RUN    = @$(PY) -m
 host    = $(if $(HOST),--host '$(HOST)')
 json    = $(if $(filter-out 0,$(JSON)),--json)
 to      = $(if $(TO),--to '$(TO)')
+python  = $(if $(HOST_PYTHON),--python '$(HOST_PYTHON)')
+keep    = $(if $(filter-out 0,$(KEEP)),--keep)
 profile = $(if $(PROFILE),--profile '$(PROFILE)')
 
 # The environment is the lock's alone: nothing of the caller's Python settings comes in.
@@ -21,13 +23,14 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F '|' '{ printf "%-17s %s\n", $$1, $$2 }'
-	@echo "options: HOST=name of a host (default: the sandbox here), JSON=1, TO=release, PROFILE=overlay profile"
+	@echo "options: HOST=a host (default: this machine), HOST_PYTHON=its interpreter, JSON=1, TO=release, PROFILE=overlay profile,"
+	@echo "         KEEP=1 (keep a host's snapshot that is not the pin)"
 
 snapshot: $(PY) ## fetch the pinned SGLang by its hash; HOST=x: take that host's installed package and compare
-	$(RUN) snapshot fetch $(host) $(json)
+	$(RUN) snapshot fetch $(host) $(python) $(keep) $(json)
 
 snapshot-check: $(PY) ## compare the snapshot (HOST=x: the host's package) with the pin, file by file
-	$(RUN) snapshot check $(host) $(json)
+	$(RUN) snapshot check $(host) $(python) $(json)
 
 check-patches: $(PY) ## dry run of the series: headers, order, exact apply and reverse, compile
 	$(RUN) patches check $(json)
