@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from patches import patch as patches_patch
 from patches.diff import FileDiff
 from patches.errors import PatchError
-from patches.patch import Patch
+from patches.patch import Patch, parse, split_name
 from tools.cli import UserError
 from tools.paths import REPO, VERSION
 
@@ -38,6 +37,11 @@ class Step:
     def reversed(self) -> Step:
         """The step back."""
         return Step(self.patch, self.diff.reversed(), self.post, self.pre)
+
+
+def steps(patch: Patch) -> tuple[Step, ...]:
+    """What a patch does, file by file."""
+    return tuple(Step(patch.name, diff, image.pre, image.post) for image, diff in zip(patch.header.images, patch.files, strict=True))
 
 
 @dataclass(frozen=True)
@@ -60,8 +64,8 @@ class Series:
         """For every touched path, sorted, the steps that the series takes it through."""
         found: dict[str, list[Step]] = {}
         for item in self.patches:
-            for image, diff in zip(item.header.images, item.files, strict=True):
-                found.setdefault(diff.path, []).append(Step(item.name, diff, image.pre, image.post))
+            for step in steps(item):
+                found.setdefault(step.diff.path, []).append(step)
         return {path: tuple(found[path]) for path in sorted(found)}
 
     @property
@@ -108,7 +112,7 @@ def strangers(where: Path) -> Iterator[PatchError]:
     listed = names(where)
     for number, name in listed:
         try:
-            patches_patch.split_name(name)
+            split_name(name)
         except PatchError as error:
             yield PatchError(LIST, number, f"{name}: {error.reason}")
             continue
@@ -129,4 +133,4 @@ def load(version: str = VERSION, *, where: Path | None = None) -> Series:
     where = where or folder(version)
     for error in strangers(where):
         raise error
-    return Series(version, tuple(patches_patch.parse(name, (where / name).read_bytes()) for _, name in names(where)))
+    return Series(version, tuple(parse(name, (where / name).read_bytes()) for _, name in names(where)))
