@@ -38,7 +38,10 @@ def _edit(arguments: argparse.Namespace) -> int:
 
     made = edit.lay_out(series.load(), pristine(VERSION), _work_tree(), force=arguments.force)
     patches = f"{made.commits} patches" if made.commits != 1 else "1 patch"
-    out.print(f"{_short(made.root)}: {'pristine tree, then ' if made.made else 'already there, with '}{patches}, one commit each", markup=False)
+    out.print(
+        f"{_short(made.root)}: {'pristine tree, then ' if made.made else 'already there, with '}{patches}, one commit each",
+        markup=False,
+    )
     if made.aside:
         out.print(f"the former one, with what was not refreshed, is now {_short(made.aside)}", markup=False)
     out.print("commit, amend or rebase there, then `make refresh`", markup=False)

@@ -153,10 +153,14 @@ def advance(path: str, steps: tuple[Step, ...], data: bytes | None) -> bytes | N
         result = exact.apply(step.diff, data or b"")
         if result.misses:
             miss = result.misses[0]
-            raise PatchError(step.patch, miss.hunk.line, f"the hunk does not apply to {path}; line {miss.nearest} is most like its place")
+            raise PatchError(
+                step.patch, miss.hunk.line, f"the hunk does not apply to {path}; line {miss.nearest} is most like its place"
+            )
         if result.shifts:
             shift = result.shifts[0]
-            raise PatchError(step.patch, shift.hunk.line, f"the hunk's lines are {shift.offset:+d} lines from where it says, in {path}")
+            raise PatchError(
+                step.patch, shift.hunk.line, f"the hunk's lines are {shift.offset:+d} lines from where it says, in {path}"
+            )
         data = None if step.diff.kind is Kind.DELETE else result.data
         if sha256(data) != step.post or (step.diff.kind is Kind.DELETE and result.data):
             raise PatchError(step.patch, step.diff.line, f"{path} does not have the Post-Image after this patch")
@@ -181,7 +185,9 @@ def reader(root: Path) -> Callable[[str], bytes | None]:
             except FileNotFoundError:
                 return None
             if stat.S_ISLNK(mode):
-                raise NotPlain(f"{here.relative_to(root)} is a symbolic link to {os.readlink(here)}: a patched tree has plain folders only")
+                raise NotPlain(
+                    f"{here.relative_to(root)} is a symbolic link to {os.readlink(here)}: a patched tree has plain folders only"
+                )
             if not stat.S_ISDIR(mode):
                 raise NotPlain(f"{here.relative_to(root)} is no folder")
         here = root / path

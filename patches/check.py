@@ -127,7 +127,11 @@ class _Run:
         head = found.header
         number, _ = split_name(found.name)
         if number != len(self._names) + 1:
-            yield Finding(found.name, None, f"stands in place {len(self._names) + 1} of the series; `make edit` and `make refresh` number anew")
+            yield Finding(
+                found.name,
+                None,
+                f"stands in place {len(self._names) + 1} of the series; `make edit` and `make refresh` number anew",
+            )
         if head.base != f"sglang=={self._version}":
             yield Finding(found.name, head.lines["Base"], f"Base is {head.base}, the series is for sglang=={self._version}")
         for depend in head.depends:
@@ -166,7 +170,9 @@ class _Run:
         finding = apply.judge({path: (step,)}, lambda _: before).findings[0]
         for failure in finding.failures:
             hunk = failure.miss.hunk
-            return PatchError(name, hunk.line, f"the hunk does not apply to {path}; line {failure.miss.nearest} is most like its place")
+            return PatchError(
+                name, hunk.line, f"the hunk does not apply to {path}; line {failure.miss.nearest} is most like its place"
+            )
         return PatchError(name, line, f"Pre-Image is not that of {path} at this point of the series ({apply.sha256(before)})")
 
     def _canonical(self, found: Patch, after: dict[str, bytes | None]) -> Iterator[Finding]:
@@ -181,7 +187,9 @@ class _Run:
         have, want = found.data.split(b"\n"), patch.render(found.header, tuple(files)).split(b"\n")
         for number, (one, other) in enumerate(zip(have, want, strict=False), 1):
             if one != other:
-                yield Finding(found.name, number, "is not written as `make refresh` writes it: run `make edit` and `make refresh`")
+                yield Finding(
+                    found.name, number, "is not written as `make refresh` writes it: run `make edit` and `make refresh`"
+                )
                 return
         if len(have) != len(want):
             yield Finding(found.name, min(len(have), len(want)), "is not written as `make refresh` writes it")
@@ -197,7 +205,9 @@ class _Run:
                     compile(data, path, "exec", dont_inherit=True)
             except (SyntaxError, ValueError) as error:
                 line = getattr(error, "lineno", None)
-                verdicts[self._last[path]].findings.append(Finding(path, line, f"does not compile after the series: {error}"))
+                verdicts[self._last[path]].findings.append(
+                    Finding(path, line, f"does not compile after the series: {getattr(error, 'msg', error)}")
+                )
 
 
 def _check_sums(where: Path, verdicts: dict[str, Verdict]) -> Iterator[Finding]:
@@ -209,7 +219,9 @@ def _check_sums(where: Path, verdicts: dict[str, Verdict]) -> Iterator[Finding]:
         digest, _, name = line.partition("  ")
         listed[name] = digest
         if name not in verdicts:
-            yield Finding(SUMS, number, f"has a sum of {name or 'nothing'}, which is not in the series: run `make edit` and `make refresh`")
+            yield Finding(
+                SUMS, number, f"has a sum of {name or 'nothing'}, which is not in the series: run `make edit` and `make refresh`"
+            )
     for name, verdict in verdicts.items():
         if not verdict.ok or not (where / name).is_file():
             continue
@@ -218,7 +230,9 @@ def _check_sums(where: Path, verdicts: dict[str, Verdict]) -> Iterator[Finding]:
             verdict.findings.append(Finding(SUMS, None, f"has no sum of {name}: run `make edit` and `make refresh`"))
         elif hashlib.sha256(data).hexdigest() != listed[name]:
             end = data.split(b"\n").index(patch.SEPARATOR.encode())
-            verdict.findings.append(Finding(name, 1, f"lines 1 to {end}, the header, are not as refresh wrote them (see {SUMS}): {remedy}"))
+            verdict.findings.append(
+                Finding(name, 1, f"lines 1 to {end}, the header, are not as refresh wrote them (see {SUMS}): {remedy}")
+            )
 
 
 def _finding(error: PatchError) -> Finding:

@@ -138,10 +138,8 @@ def parse(text: str, *, file: str, first_line: int = 1) -> tuple[FileDiff, ...]:
     try:
         found = PatchSet(reader)
     except UnidiffParseError as error:
-        reason = str(error).strip()
-        if reason.startswith("Hunk is"):
-            reason = f"a hunk has more or fewer lines than its @@ line counts ({reason[0].lower()}{reason[1:]})"
-        raise PatchError(file, first_line + reader.line - 1, f"this is no unified diff: {reason}") from None
+        reason = _explain(str(error).strip(), lines, reader.line, first_line)
+        raise PatchError(file, first_line + reader.line - 1, reason) from None
     if not found:
         raise PatchError(file, first_line, "the patch has no diff: it would change nothing")
 
@@ -169,13 +167,26 @@ class _Reader:
             yield line + "\n"
 
 
+def _explain(reason: str, lines: Sequence[str], line: int, first_line: int) -> str:
+    """unidiff's reason as a sentence that says where to look; `line` is where it stopped, counted in `lines`."""
+    if reason.startswith("Unexpected hunk"):
+        return "the lines above belong to no hunk: the hunk further up counts too few"
+    head = next((at for at in range(line - 1, 0, -1) if lines[at - 1].startswith("@@")), None)
+    if head and reason.startswith(("Hunk is", "Hunk diff line expected")):
+        return f"the hunk of line {first_line + head - 1} has more or fewer lines than its @@ line counts"
+    return f"this is no unified diff: {reason}"
+
+
 #: Lines of git's extended headers, worst first. A hunk's lines begin with a sign, so none of them can be one of these.
 _GIT = (
     (("GIT binary patch", "Binary files "), "a binary change cannot be part of the series"),
     (("rename from ", "rename to "), "a rename cannot be part of the series: delete the file and create the other"),
     (("copy from ", "copy to "), "a copy cannot be part of the series: create the file"),
     (("old mode ", "new mode "), "a mode change cannot be part of the series"),
-    (("new file mode ", "deleted file mode ", "similarity index ", "diff ", "index "), "the series has plain unified diffs, without git's extra lines: let `make refresh` write them"),
+    (
+        ("new file mode ", "deleted file mode ", "similarity index ", "diff ", "index "),
+        "the series has plain unified diffs, without git's extra lines: let `make refresh` write them",
+    ),
 )
 
 
@@ -258,9 +269,13 @@ def _check_hunks(item: FileDiff, *, file: str) -> None:
             raise PatchError(file, hunk.line, "the hunk changes nothing")
         start = position(hunk.old_start, len(hunk.old))
         if start < end or min(start, position(hunk.new_start, len(hunk.new))) < 0:
-            raise PatchError(file, hunk.line, f"hunk {number} begins at line {hunk.old_start}, before the end of the one above it")
+            raise PatchError(
+                file, hunk.line, f"hunk {number} begins at line {hunk.old_start}, before the end of the one above it"
+            )
         if position(hunk.new_start, len(hunk.new)) != start + delta:
-            raise PatchError(file, hunk.line, f"hunk {number} says new line {hunk.new_start}, the hunks above it do not lead there")
+            raise PatchError(
+                file, hunk.line, f"hunk {number} says new line {hunk.new_start}, the hunks above it do not lead there"
+            )
         delta += len(hunk.new) - len(hunk.old)
         end = start + len(hunk.old)
         for side in (hunk.old, hunk.new):

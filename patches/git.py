@@ -50,7 +50,9 @@ class Repository:
         except subprocess.TimeoutExpired:
             raise UserError(f"`{' '.join(command[:4])} ...` did not end in {timeout:.0f} s") from None
         if done.returncode:
-            raise UserError(f"`git {' '.join(arguments[:3])}` failed in {self.root}: {done.stderr.decode(errors='replace').strip()}")
+            raise UserError(
+                f"`git {' '.join(arguments[:3])}` failed in {self.root}: {done.stderr.decode(errors='replace').strip()}"
+            )
         return done.stdout
 
     def text(self, *arguments: str) -> str:
@@ -81,7 +83,12 @@ class Repository:
     @property
     def busy(self) -> str | None:
         """What is half done in the work tree, in a word or two; None when nothing is."""
-        for name, what in (("rebase-merge", "a rebase"), ("rebase-apply", "a rebase"), ("MERGE_HEAD", "a merge"), ("CHERRY_PICK_HEAD", "a cherry-pick")):
+        for name, what in (
+            ("rebase-merge", "a rebase"),
+            ("rebase-apply", "a rebase"),
+            ("MERGE_HEAD", "a merge"),
+            ("CHERRY_PICK_HEAD", "a cherry-pick"),
+        ):
             if (self.root / ".git" / name).exists():
                 return what
         return None

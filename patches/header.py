@@ -25,6 +25,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from patches.errors import PatchError
 
@@ -102,7 +103,7 @@ def read_fields(lines: Sequence[str], *, file: str, first_line: int = 1) -> list
         found.append((match[1], [match[2] or ""], number))
     for name, parts, number in found:
         blank = [i for i, part in enumerate(parts) if not part]
-        if 0 in blank or len(parts) - 1 in blank or any(b - a == 1 for a, b in zip(blank, blank[1:], strict=False)):
+        if 0 in blank or len(parts) - 1 in blank or any(b - a == 1 for a, b in pairwise(blank)):
             raise PatchError(file, number, f"{name} is empty, or has an empty line where it should have text")
         for offset, part in enumerate(parts):
             if not part.isprintable():

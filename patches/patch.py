@@ -1,13 +1,14 @@
 """A patch that was read is whole: text in UTF-8 with LF, a complete header, and diffs of exactly the files it names.
 
-    patch = parse("0001-rope-theta.patch", data)
-    assert render(patch.header, patch.files) == data
+patch = parse("0001-rope-theta.patch", data)
+assert render(patch.header, patch.files) == data
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from patches import diff, header
 from patches.diff import FileDiff
@@ -63,12 +64,15 @@ def parse(name: str, data: bytes) -> Patch:
     paths = tuple(item.path for item in files)
     if head.touches != paths:
         odd = sorted(set(head.touches) ^ set(paths))
-        reason = f"Touches and the diff differ in {', '.join(odd)}" if odd else "Touches has the files in another order than the diff"
+        reason = (
+            f"Touches and the diff differ in {', '.join(odd)}" if odd else "Touches has the files in another order than the diff"
+        )
         raise PatchError(name, head.lines["Touches"], reason)
-    if tuple(image.path for image in head.images) != paths:
-        odd = sorted({image.path for image in head.images} ^ set(paths))
-        at = head.images[0].line if head.images else end + 1
-        raise PatchError(name, at, f"the images are not those of the diff's files in their order{': ' + ', '.join(odd) if odd else ''}")
+    for number, (path, image) in enumerate(zip_longest(paths, head.images)):
+        if image is None or image.path != path:
+            line = image.line if image else end + 1
+            reason = f"image {number + 1} is {'of ' + image.path if image else 'missing'}, file {number + 1} of the diff is {path}"
+            raise PatchError(name, line, reason)
     for image, item in zip(head.images, files, strict=True):
         _check_image(name, image, item)
     return Patch(name, head, files, data)
@@ -85,7 +89,9 @@ def _check_image(name: str, image: header.Image, item: FileDiff) -> None:
         (image.post, item.kind is diff.Kind.DELETE, image.line + 1, "Post-Image"),
     ):
         if (sha is None) != gone:
-            raise PatchError(name, line, f"{word} says that {item.path} is {'' if sha is None else 'not '}absent, the diff says otherwise")
+            raise PatchError(
+                name, line, f"{word} says that {item.path} is {'' if sha is None else 'not '}absent, the diff says otherwise"
+            )
 
 
 def _text(name: str, data: bytes) -> str:
@@ -101,5 +107,7 @@ def _text(name: str, data: bytes) -> str:
     except UnicodeDecodeError as error:
         raise PatchError(name, line(error.start), "is not UTF-8") from None
     if not text.endswith("\n"):
-        raise PatchError(name, line(len(data)), "the last line has no newline: the file is cut off" if text else "the file is empty")
+        raise PatchError(
+            name, line(len(data)), "the last line has no newline: the file is cut off" if text else "the file is empty"
+        )
     return text

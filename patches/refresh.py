@@ -57,7 +57,9 @@ def refresh(version: str, root: Path, where: Path, *, force: bool = False) -> Re
     if repository.busy:
         raise UserError(f"{root} is in the middle of {repository.busy}: finish or abort it")
     if dirty := repository.dirty:
-        raise UserError(f"{root} has uncommitted changes ({', '.join(dirty[:3])}): commit or amend them, a patch is made from a commit")
+        raise UserError(
+            f"{root} has uncommitted changes ({', '.join(dirty[:3])}): commit or amend them, a patch is made from a commit"
+        )
     before = _on_disk(version, where)
     laid_out = repository.try_text("config", "--local", edit.DIGEST)
     if not force and (before is None or before.digest != laid_out):
@@ -166,7 +168,9 @@ def _changes(repository: Repository, commit: _Commit) -> list[tuple[str, bytes |
             what = {"120000": "a symbolic link", "160000": "a nested git repository"}.get(new_mode, f"of mode {new_mode}")
             raise UserError(f"{commit.label} makes {path} {what}: patches hold plain files and no mode changes")
         if old_mode not in ("000000", new_mode) and new_mode != "000000":
-            raise UserError(f"{commit.label} changes the mode of {path} from {old_mode} to {new_mode}: patches hold no mode changes")
+            raise UserError(
+                f"{commit.label} changes the mode of {path} from {old_mode} to {new_mode}: patches hold no mode changes"
+            )
         found.append((path, _blob(repository, old), _blob(repository, new)))
     return sorted(found, key=lambda change: change[0])
 
@@ -176,28 +180,26 @@ def _blob(repository: Repository, name: str) -> bytes | None:
 
 
 def _listing(where: Path, made: tuple[Patch, ...]) -> bytes:
-    """The series file anew: comments stay above the patch that they stood above, or at the head, or at the end."""
+    """The series file anew: comments stay at the head, at the end, or above the patch that they stood above."""
     text = (where / series.LIST).read_text() if (where / series.LIST).exists() else ""
     head: list[str] | None = None
+    pending: list[str] = []
     above: dict[str, list[str]] = {}
     tails: dict[str, str] = {}
-    pending: list[str] = []
-    for line in text.splitlines():
-        name, mark, remark = line.partition("#")
-        if not name.strip():
-            pending.append(line)
-            if not line.strip() and head is None:
+    for line in [*text.splitlines(), None]:
+        name, mark, remark = (line or "").partition("#")
+        if name.strip() or line is None:
+            slug = message.bare(name.strip())
+            if head is None:
                 head, pending = pending, []
-            continue
-        slug = message.bare(name.strip())
-        if head is None:
-            head, pending = pending, []
-        above[slug], pending = pending, []
-        tails[slug] = f"{name[len(name.rstrip()):]}{mark}{remark}"
+            above[slug], pending = pending, []
+            tails[slug] = f"{name[len(name.rstrip()) :]}{mark}{remark}"
+        else:
+            pending.append(line)
     lines = list(head or [])
     for item in made:
         lines += [*above.get(item.slug, []), item.name + tails.get(item.slug, "")]
-    lines += pending
+    lines += above[""]
     return "".join(f"{line}\n" for line in lines).encode()
 
 

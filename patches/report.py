@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rich.table import Table
 
 from patches.apply import Report
 from patches.check import Checked, Finding, Verdict
+from patches.diff import Hunk
 from tools.cli import out
 
 
@@ -18,7 +20,14 @@ def checked(result: Checked, folder: str) -> None:
         table.add_column(justify=column, no_wrap=True)  # type: ignore[arg-type]
     for verdict in result.verdicts:
         word, style = ("ok", "green") if verdict.ok else (_verdict(verdict), "red")
-        table.add_row(verdict.name, f"{verdict.files} files" if verdict.files != 1 else "1 file", f"+{verdict.added}", f"-{verdict.removed}", word, style=style)
+        table.add_row(
+            verdict.name,
+            f"{verdict.files} files" if verdict.files != 1 else "1 file",
+            f"+{verdict.added}",
+            f"-{verdict.removed}",
+            word,
+            style=style,
+        )
     if result.verdicts:
         out.print(table)
     for finding in [*result.findings, *(finding for verdict in result.verdicts for finding in verdict.findings)]:
@@ -57,11 +66,15 @@ def applied(report: Report) -> list[str]:
     for finding in report.findings:
         lines.append(f"{finding.outcome.value:9} {finding.path}" + (f": {finding.note}" if finding.note else ""))
         for name, shift in finding.shifts:
-            lines.append(f"    {name}:{shift.hunk.line}: {shift.hunk.head.partition(' @@')[0]} @@ has its lines {shift.offset:+d} lines away")
+            lines.append(f"    {name}:{shift.hunk.line}: {_range(shift.hunk)} has its lines {shift.offset:+d} lines away")
         for failure in finding.failures:
             miss = failure.miss
-            where = f"finds {miss.places} places" if miss.places else f"finds no place; most like it is line {miss.nearest} ({miss.likeness:.0%})"
-            lines.append(f"    {failure.patch}:{miss.hunk.line}: {miss.hunk.head.partition(' @@')[0]} @@ {where}: - expected, + found")
+            where = (
+                f"finds {miss.places} places"
+                if miss.places
+                else f"finds no place; most like it is line {miss.nearest} ({miss.likeness:.0%})"
+            )
+            lines.append(f"    {failure.patch}:{miss.hunk.line}: {_range(miss.hunk)} {where}: - expected, + found")
             lines += (f"        {line}" for line in miss.diff)
     return lines
 
@@ -92,6 +105,10 @@ def applied_json(report: Report) -> dict[str, Any]:
             for finding in report.findings
         ],
     }
+
+
+def _range(hunk: Hunk) -> str:
+    return replace(hunk, section="").head
 
 
 def _verdict(verdict: Verdict) -> str:

@@ -41,7 +41,9 @@ class Step:
 
 def steps(patch: Patch) -> tuple[Step, ...]:
     """What a patch does, file by file."""
-    return tuple(Step(patch.name, diff, image.pre, image.post) for image, diff in zip(patch.header.images, patch.files, strict=True))
+    return tuple(
+        Step(patch.name, diff, image.pre, image.post) for image, diff in zip(patch.header.images, patch.files, strict=True)
+    )
 
 
 @dataclass(frozen=True)
