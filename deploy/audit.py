@@ -1,0 +1,35 @@
+"""What was done to a host, by whom and how it ended: one JSON document a line, appended whole, never rewritten."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from deploy.lock import who
+
+
+def append(path: Path, event: dict[str, Any]) -> None:
+    """Add `event`, with the time and who did it. One write, so lines of two writers don't mix."""
+    line = json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **who(), **event}) + "\n"
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(handle, line.encode())
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def last(path: Path, verb: str | None = None) -> dict[str, Any] | None:
+    """The newest event, of `verb` if given."""
+    try:
+        lines = path.read_text().splitlines()
+    except FileNotFoundError:
+        return None
+    for line in reversed(lines):
+        event = json.loads(line)
+        if verb in (None, event.get("verb")):
+            return event
+    return None

@@ -1,0 +1,101 @@
+"""What a host should have: every input of a release, and the release id that is made from their contents.
+
+The id says what runs, not when it was made: equal inputs give an equal id, on every machine that puts it at the same place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import overlay.site
+
+import overlay.engine
+import patches.series
+import patches.tree
+import snapshot.manifest
+from deploy import digest, pairs, unit
+from deploy.inventory import Entry
+from deploy.layout import Layout
+from tools.paths import REPO, VERSION
+
+HOOK = Path(__file__).with_name("hook")
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one patch does to one file."""
+
+    file: str
+    added: int  # lines
+    removed: int  # lines
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Everything that a release is staged from, on this machine."""
+
+    entry: Entry
+    pair: pairs.Pair
+    version: str
+    tree: Path  # import root with the patched sglang/
+    files: dict[str, str]  # expected sha256 of every file of it
+    touched: dict[str, str | None]  # of these, the ones of the series, as they must be afterwards
+    patches: tuple[tuple[str, tuple[Change, ...]], ...]  # patch name -> its changes, for people
+    site: Path  # import root of the overlay
+    python: Path
+    shims: Path  # import root of the overlay's shims
+    arguments: tuple[str, ...]
+    digests: dict[str, str]  # input -> digest
+
+    @property
+    def release(self) -> str:
+        """The release id: 12 hex digits."""
+        return hashlib.sha256(json.dumps(self.digests, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def gather(entry: Entry) -> Inputs:
+    """Make or find every input; slow only where something was never fetched or built before."""
+    pin, series = snapshot.manifest.load(VERSION), patches.series.load(VERSION)
+    tree = patches.tree.build(VERSION)
+    site = overlay.site.build(entry.profile)
+    files = {**pin.files, **{path: sha for path, sha in series.post_images.items() if sha}}
+    for path, sha in series.post_images.items():
+        if sha is None:
+            files.pop(path, None)
+    pair = pairs.find(entry.pair)
+    shims = REPO / "overlay" / entry.profile
+    return assemble(
+        entry,
+        pair,
+        tree=tree.root,
+        files=files,
+        touched=dict(series.post_images),
+        patches=tuple(
+            (patch.name, tuple(Change(file.path, file.added, file.removed) for file in patch.files)) for patch in series.patches
+        ),
+        site=site.root,
+        python=site.python,
+        shims=shims,
+        digests={"snapshot": pin.wheel_sha256, "series": series.digest, "overlay": site.digest},
+    )
+
+
+def assemble(entry: Entry, pair: pairs.Pair, *, shims: Path, digests: dict[str, str], **parts: object) -> Inputs:
+    """Inputs from their parts; adds the digests of what lies in this checkout and of how the server is started."""
+    arguments = unit.arguments(entry, pair)
+    own = {
+        "shims": digest.of_folders(shims),
+        "hook": digest.of_folders(HOOK),
+        "models": pair.digest(),
+        "arguments": hashlib.sha256(json.dumps(arguments).encode()).hexdigest(),
+    }
+    return Inputs(entry, pair, VERSION, shims=shims, arguments=arguments, digests={**digests, **own}, **parts)
+
+
+def environment(inputs: Inputs, layout: Layout) -> dict[str, str]:
+    """The environment of the release's server."""
+    base = overlay.engine.environment(layout.release(inputs.release) / "site")
+    return unit.environment(base, layout, inputs.release)

@@ -1,0 +1,55 @@
+"""One change at a time on a host. The lock dies with its holder, so it is never stale; who waits is told who holds it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import getpass
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tools.cli import UserError
+
+
+def who() -> dict[str, object]:
+    """This process, for the lock and the audit log."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user id without a name
+        user = str(os.getuid())
+    return {"user": user, "machine": socket.gethostname(), "pid": os.getpid()}
+
+
+@contextlib.contextmanager
+def held(path: Path, verb: str) -> Iterator[None]:
+    """Hold the lock for `verb`; a `UserError` naming the holder if somebody else has it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise UserError(f"{_holder(file.read())}: wait for its end, or end it") from None
+        file.truncate(0)
+        file.write(json.dumps({**who(), "verb": verb, "since": time.time()}))
+        file.flush()
+        try:
+            yield
+        finally:
+            file.truncate(0)
+
+
+def _holder(text: str) -> str:
+    try:
+        holder = json.loads(text)
+    except ValueError:  # it has the lock, and has not written its name yet
+        return "another command works on this host"
+    since = time.strftime("%H:%M:%S", time.localtime(holder["since"]))
+    return (
+        f"`{holder['verb']}` of {holder['user']} on {holder['machine']} (process {holder['pid']}) "
+        f"works on this host since {since}"
+    )

@@ -1,0 +1,47 @@
+"""What a release is made of, in its `manifest.json`: enough to judge a server, and to go back, without the checkout.
+
+The manifest is a function of the release's inputs alone: two stagings of the same inputs give the same bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+#: The layout of the document; a release of another one is not whole.
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A release's identity, and what its server must say of itself."""
+
+    release: str
+    version: str  # of SGLang
+    algorithm: str
+    budget: int
+    tensor_parallel: int
+    model: str  # the served name
+    port: int
+    inputs: dict[str, str]  # input -> its digest; the release id is made from these
+    files: dict[str, str]  # path under site/ -> sha256: sglang as patched, the overlay's shims, the hook
+    touched: dict[str, str | None]  # files of the series -> sha256 of the post-image; None: deleted
+    linked: int  # number of the overlay's files under site/
+    format: int = FORMAT
+
+
+def load(release: Path) -> Manifest | None:
+    """The manifest of the release folder; None if it is not there, or not one of ours."""
+    try:
+        raw = json.loads((release / "manifest.json").read_text())
+        manifest = Manifest(**raw)
+    except (OSError, ValueError, TypeError):
+        return None
+    return manifest if manifest.format == FORMAT and manifest.release == release.name else None
+
+
+def dump(manifest: Manifest) -> bytes:
+    """The document, one stable text for equal manifests."""
+    return (json.dumps(dataclasses.asdict(manifest), indent=1, sort_keys=True) + "\n").encode()

@@ -1,0 +1,121 @@
+"""Runs a plan. It ends in one of four ways, each with its exit code: done, refused before any change, rolled back, stranded.
+
+A failure undoes every step that was begun, last first. What counts as "rolled back" is seen, not assumed: the fallback's
+server is running and live again.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from deploy.facts import Verdict
+from deploy.host import Host
+from deploy.plan import Plan
+from deploy.steps import Step, StepFailed
+from deploy.steps.gates import Health, Probe, Prove
+from tools.cli import UserError
+
+#: Lines of the server's log kept with a failure.
+TAIL = 25
+
+
+class Ending(Enum):
+    """How a rollout ended; the value is the exit code."""
+
+    DONE = 0  # as planned, or nothing was to do
+    REFUSED = 1  # failed before anything that serves was touched
+    ROLLED_BACK = 3  # the old release serves again
+    STRANDED = 4  # nothing, or not what should, serves: a person is needed
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the recap."""
+
+    step: str
+    outcome: str  # ok, failed, undone, undo failed
+    seconds: float
+    detail: str
+
+
+@dataclass
+class Recap:
+    """What a rollout did."""
+
+    release: str
+    summary: str
+    ending: Ending = Ending.DONE
+    rows: list[Row] = field(default_factory=list)
+    failure: str | None = None
+    log: list[str] = field(default_factory=list)  # the end of the failed server's log
+
+
+#: Shows a step while it runs.
+Watch = Callable[[str], AbstractContextManager[None]]
+
+
+def run(plan: Plan, host: Host, watch: Watch) -> Recap:
+    """Run the steps; on a failure undo them. Never raises for a step's failure, it is in the recap."""
+    recap = Recap(plan.release, plan.summary)
+    begun: list[Step] = []
+    for step in plan.steps:
+        begun.append(step)
+        if error := _do(recap, step.name, "ok", lambda step=step: step.apply(host), watch, step.describe()):
+            _fail(plan, host, recap, begun, error, watch)
+            break
+    return recap
+
+
+def as_json(recap: Recap) -> dict[str, Any]:
+    """The recap as a document for machines."""
+    return {
+        "release": recap.release,
+        "summary": recap.summary,
+        "ending": recap.ending.name.lower().replace("_", " "),
+        "exit": recap.ending.value,
+        "failure": recap.failure,
+        "log": recap.log,
+        "steps": [vars(row) for row in recap.rows],
+    }
+
+
+def _fail(plan: Plan, host: Host, recap: Recap, begun: list[Step], error: BaseException, watch: Watch) -> None:
+    recap.failure = f"{begun[-1].name}: {str(error) or type(error).__name__}"
+    if not isinstance(error, (StepFailed, UserError, KeyboardInterrupt)):
+        traceback.print_exception(error)  # a defect of ours: say where, and still bring the host back
+    touched = any(step.disruptive for step in begun)
+    if touched:
+        recap.log = host.log(TAIL)
+    if isinstance(begun[-1], (Health, Prove, Probe)) and touched:
+        host.judge(Verdict(plan.release, False, recap.failure, time.time()))
+    for step in reversed(begun):
+        _do(recap, step.name, "undone", lambda step=step: step.undo(host), watch, f"undo: {step.name}")
+    if not touched:
+        recap.ending = Ending.REFUSED
+    else:
+        recap.ending = Ending.ROLLED_BACK if _serves(host, plan.fallback) else Ending.STRANDED
+
+
+def _serves(host: Host, release: str | None) -> bool:
+    facts = host.facts()
+    return release is not None and facts.current == release and facts.instance.release == release and facts.live
+
+
+def _do(recap: Recap, name: str, good: str, action: Callable[[], str | None], watch: Watch, say: str) -> BaseException | None:
+    """Run one action and add its row; returns what went wrong."""
+    begin, error, detail = time.monotonic(), None, None
+    try:
+        with watch(say):
+            detail = action()
+    except (Exception, KeyboardInterrupt) as caught:
+        error, detail = caught, str(caught) or type(caught).__name__
+    outcome = good if error is None else "failed" if good == "ok" else "undo failed"
+    if detail is not None:
+        recap.rows.append(Row(name, outcome, round(time.monotonic() - begin, 1), detail))
+    return error

@@ -1,0 +1,118 @@
+"""What people see: the plan as a tree, steps as they run, the recap as a table. Plain text where there is no terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+from rich.tree import Tree
+
+from deploy.facts import Facts
+from deploy.plan import Plan
+from deploy.rollout import Ending, Recap
+from tools.cli import err, out
+
+_COLOURS = {"ok": "green", "failed": "red", "undone": "yellow", "undo failed": "red"}
+_ENDINGS = {
+    Ending.REFUSED: "failed before any change: what served still serves",
+    Ending.ROLLED_BACK: "rolled back: the old release serves again",
+    Ending.STRANDED: "A PERSON IS NEEDED: nothing that was proved serves on this host",
+}
+
+
+def document(value: dict[str, Any]) -> None:
+    """One JSON document on standard output."""
+    out.print_json(json.dumps(value)) if out.is_terminal else print(json.dumps(value, indent=1))
+
+
+def plan(plan: Plan, host: str) -> None:
+    """The tree of steps."""
+    back = f"back to {plan.fallback}" if plan.fallback else "stop; there is no release to go back to"
+    last = f"if a step fails: {back}" if plan.changes else "nothing restarts"
+    if not out.is_terminal:
+        print(f"{host}: {plan.summary}")
+        for step in plan.steps:
+            print(f"  {step.name:<7} {step.describe()}", *step.details(), sep="\n            ")
+        print(f"  {last}")
+        return
+    tree = Tree(f"[bold]{escape(host)}[/]: {escape(plan.summary)}")
+    for step in plan.steps:
+        branch = tree.add(f"[bold]{step.name:<7}[/] {escape(step.describe())}")
+        for line in step.details():
+            under = branch.children[-1] if line.startswith(" ") else branch
+            under.add(escape(line.strip()))
+    tree.add(f"[yellow]{escape(last)}[/]")
+    out.print(tree)
+
+
+@contextlib.contextmanager
+def step(say: str) -> Iterator[None]:
+    """A running step: a spinner with its seconds on a terminal, one line when it ends elsewhere."""
+    begin = time.monotonic()
+    if err.is_terminal:
+        with err.status(escape(say)):
+            yield
+    else:
+        yield
+    err.print(f"  {say}: {time.monotonic() - begin:.1f} s", markup=False)
+
+
+def recap(recap: Recap) -> None:
+    """The table of what was done; after a failure the server's last words and the ending, loudly."""
+    if out.is_terminal:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column, how in {"step": "left", "outcome": "left", "seconds": "right", "": "left"}.items():
+            table.add_column(column, justify=how, overflow="fold")
+        for row in recap.rows:
+            table.add_row(row.step, f"[{_COLOURS[row.outcome]}]{row.outcome}[/]", f"{row.seconds:.1f}", escape(row.detail))
+        out.print(table)
+    else:
+        print(f"{'step':<7} {'outcome':<11} {'seconds':>7}")
+        for row in recap.rows:
+            print(f"{row.step:<7} {row.outcome:<11} {row.seconds:>7.1f}  {row.detail}")
+    if recap.failure:
+        if recap.log:
+            err.print("the end of the server's log:")
+            for line in recap.log:
+                err.print(f"  | {line}", markup=False)
+        err.print(f"error: {recap.failure}", markup=False)
+        err.print(f"[bold red]{_ENDINGS[recap.ending]}[/]")
+    else:
+        out.print(recap.summary, markup=False)
+
+
+def status(facts: Facts, host: str, endpoint: str, served: float | None) -> None:
+    """The host at a glance. `served`: the running server's accept length so far."""
+    running = facts.instance
+    lines = {
+        "current": _named(facts, facts.current),
+        "previous": _named(facts, facts.previous),
+        "server": f"{running.state}{f', process {running.pid}' if running.pid else ''}"
+        + (f", since {_clock(running.since)}" if running.since else "")
+        + (f", restarted {running.restarts} times" if running.restarts else "")
+        + (f" ({running.exit})" if running.exit and not running.running else ""),
+        "health": f"live at {endpoint}" if facts.live else facts.stranger or "does not answer",
+        "accept length": f"{served:.2f} tokens a verify step, in this process" if served else "-",
+        "releases": ", ".join(facts.releases) or "none",
+    }
+    out.print(f"[bold]{escape(host)}[/]")
+    for name, text in lines.items():
+        out.print(f"  [bold]{name:<14}[/] {escape(text)}")
+
+
+def _named(facts: Facts, release: str | None) -> str:
+    if release is None:
+        return "none"
+    verdict = facts.verdicts.get(release)
+    if verdict is None:
+        return f"{release} (not proved)"
+    return f"{release} ({'proved' if verdict.proved else 'refused'} {_clock(verdict.when)}: {verdict.why})"
+
+
+def _clock(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

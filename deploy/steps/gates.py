@@ -1,0 +1,92 @@
+"""The gates: healthy, proved, and right. A release that fails one does not stay."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from deploy import health, proof, semantic
+from deploy.facts import Verdict
+from deploy.host import Host
+from deploy.http import NoAnswer
+from deploy.steps import Step, StepFailed
+
+#: Seconds for one of the server's own reports.
+REPORT = 30.0
+#: What the health gate lets the server continue, and by how many tokens.
+PROMPT, TOKENS = "import", 8
+
+
+@dataclass(frozen=True)
+class Health(Step):
+    """Liveness, then a real generation: a server can answer its health endpoint and generate nothing."""
+
+    name = "health"
+    start: float
+
+    def describe(self) -> str:
+        return f"wait until the server is healthy (up to {self.start:.0f} s) and generates"
+
+    def apply(self, host: Host) -> str:
+        seconds = health.wait(host)
+        body = {"text": PROMPT, "sampling_params": {"temperature": 0, "max_new_tokens": TOKENS, "ignore_eos": True}}
+        answer = ask(host, "/generate", body, timeout=host.entry.limits.answer)
+        if len(answer.get("output_ids", ())) != TOKENS:
+            raise StepFailed(f"the server is healthy but generates {answer.get('output_ids')!r} instead of {TOKENS} tokens")
+        return f"healthy after {seconds:.0f} s" if seconds > 1 else "healthy"
+
+
+@dataclass(frozen=True)
+class Prove(Step):
+    """The server reports this release, and what its processes loaded is this release's code."""
+
+    name = "prove"
+    release: str
+
+    def describe(self) -> str:
+        return f"prove that it is release {self.release}: by its own report, and by the code that its processes loaded"
+
+    def apply(self, host: Host) -> str:
+        manifest = host.manifest(self.release)
+        findings = proof.identity(
+            manifest, ask(host, "/server_info", timeout=REPORT), ask(host, "/model_info", timeout=REPORT)
+        )
+        evidence = proof.loaded(manifest, host.root() / "releases" / self.release / "site", host.attested())
+        if findings := [*findings, *evidence.findings]:
+            raise StepFailed(proof.sentence(findings))
+        return (
+            f"{evidence.modules} modules in {evidence.processes} processes, "
+            f"{evidence.touched} of {len(manifest.touched)} patched files loaded"
+        )
+
+
+@dataclass(frozen=True)
+class Probe(Step):
+    """The semantic gate; what it found is kept with the release."""
+
+    name = "probe"
+    release: str
+
+    def describe(self) -> str:
+        return "compare greedy probes with what the target says alone, token for token; accept length in its band"
+
+    def apply(self, host: Host) -> str:
+        probes = host.probes(self.release)
+        begin = time.monotonic()
+        answers = ask(host, "/generate", semantic.question(probes), timeout=host.entry.limits.answer)
+        seconds = time.monotonic() - begin
+        judged = semantic.judge(probes, answers, host.entry.limits)
+        if judged.finding:
+            raise StepFailed(judged.finding)
+        speed = len(answers) * probes.new_tokens / seconds
+        why = f"{judged.equal} of {len(answers)} probes equal, accept length {judged.accept_length:.2f}"
+        host.judge(Verdict(self.release, True, why, time.time(), judged.accept_length, speed))
+        return why
+
+
+def ask(host: Host, path: str, body: dict | None = None, *, timeout: float) -> dict:
+    """A question whose missing answer fails the step."""
+    try:
+        return host.ask(path, body, timeout=timeout)
+    except NoAnswer as error:
+        raise StepFailed(str(error)) from None

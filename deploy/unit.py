@@ -1,0 +1,87 @@
+"""How a server is started: pure functions from an inventory entry to arguments, environment and unit. No I/O."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from deploy.inventory import Entry
+from deploy.layout import Layout
+from deploy.pairs import Pair
+
+#: Restarts that a supervisor tries within the window (seconds) before it gives up; pauses (seconds) double in between.
+RESTARTS, WINDOW, PAUSE, LONGEST_PAUSE = 4, 600, 1, 30
+#: A log over this size (bytes) is put aside when the server starts.
+LOG_BYTES = 16 << 20
+
+
+def arguments(entry: Entry, pair: Pair, *, speculate: bool = True) -> tuple[str, ...]:
+    """The server's arguments that make a release; the release's own id is not among them.
+
+    Without `speculate`: the target alone, which is what the semantic gate compares with.
+    """
+    flags: dict[str, Any] = {
+        "model-path": pair.target,
+        "served-model-name": pair.name,
+        "host": "127.0.0.1",
+        "port": entry.port,
+    }
+    if speculate:
+        flags |= {"speculative-algorithm": entry.algorithm, "speculative-draft-model-path": pair.drafter}
+    if speculate and entry.algorithm == "DDTREE":
+        flags["speculative-ddtree-budget"] = entry.budget
+    return tuple(render({**flags, **dict(entry.server)}))
+
+
+def render(flags: dict[str, Any]) -> list[str]:
+    """`--name value` for each flag; True gives the bare flag, False none."""
+    argv = []
+    for name, value in flags.items():
+        if value is not False:
+            argv += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+    return argv
+
+
+def command(python: Path, arguments: tuple[str, ...], release: str) -> list[str]:
+    """The whole command line; the server reports `release` back as its weight version."""
+    return [str(python), "-m", "sglang.launch_server", *arguments, "--weight-version", release]
+
+
+def environment(base: dict[str, str], layout: Layout, release: str) -> dict[str, str]:
+    """The server's environment: the overlay's, with the release's own import root and caches.
+
+    Nothing of a release is ever written: the overlay's byte code comes with it, and compiled kernels go to a folder beside it.
+    """
+    cache = layout.root / "cache" / release
+    return {
+        **base,
+        "PYTHONPATH": str(layout.release(release) / "site"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TRITON_CACHE_DIR": str(cache / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
+        "SGLANG_CACHE_DIR": str(cache / "sglang"),
+        "SGLANG_ATTEST_DIR": str(layout.attest),
+    }
+
+
+def environment_file(env: dict[str, str]) -> str:
+    """One NAME=value a line, as systemd's EnvironmentFile and the supervisor read it."""
+    for name, value in env.items():
+        if "\n" in value or "=" in name:
+            raise ValueError(f"the environment variable {name} can't be written to a file: {value!r}")
+    return "".join(f"{name}={value}\n" for name, value in sorted(env.items()))
+
+
+def engine(argv: list[str], environment_file: Path, entry: Entry, release: str) -> dict[str, Any]:
+    """The supervisor's unit."""
+    return {
+        "release": release,
+        "argv": argv,
+        "environment_file": str(environment_file),
+        "drain": entry.limits.drain,
+        "restarts": RESTARTS,
+        "window": WINDOW,
+        "pause": PAUSE,
+        "longest_pause": LONGEST_PAUSE,
+        "log_bytes": LOG_BYTES,
+    }

@@ -1,0 +1,134 @@
+"""What each command does: facts, plan, and for those that change something the lock, the rollout and the audit log."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+from deploy import plan, rollout, show
+from deploy.facts import as_json
+from deploy.host import Host
+from deploy.http import NoAnswer
+from deploy.inputs import Inputs
+from deploy.inventory import Entry
+from deploy.plan import Plan
+from deploy.rollout import Ending, Recap
+from deploy.sandbox import Sandbox
+from tools.cli import out
+
+#: What the completion at the end continues, by how many tokens; seconds that it may take.
+PROMPT, TOKENS, ANSWER = "# Licensed under the", 24, 60.0
+
+
+def connect(entry: Entry) -> Host:
+    """The host of an inventory entry; its transport was checked with the entry."""
+    return Sandbox(entry)
+
+
+def plan_only(host: Host, wanted: Inputs, *, json: bool) -> int:
+    """Show what `apply` would do; changes nothing."""
+    made = plan.apply(wanted, host.facts())
+    show.document({"host": host.entry.name, **plan.as_json(made)}) if json else show.plan(made, host.entry.name)
+    return 0
+
+
+def apply(host: Host, wanted: Inputs, *, json: bool) -> int:
+    """Make the release serve, and show a completion that it served."""
+    return _roll_out(host, "apply", lambda: plan.apply(wanted, host.facts()), json)
+
+
+def rollback(host: Host, to: str | None, *, json: bool) -> int:
+    """Go back to the previous release, or to `to`."""
+    return _roll_out(host, "rollback", lambda: plan.rollback(host.entry, host.facts(), to), json)
+
+
+def stop(host: Host, *, json: bool) -> int:
+    """Drain and stop the server; the release stays current."""
+    with host.hold("stop"):
+        ran = host.stop()
+        host.audit({"verb": "stop", "ran": ran})
+    said = "the server is stopped" if ran else "nothing changes: no server ran"
+    show.document({"host": host.entry.name, "stopped": ran}) if json else out.print(said)
+    return 0
+
+
+def status(host: Host, *, json: bool) -> int:
+    """What serves now."""
+    facts = host.facts()
+    served = _served(host) if facts.live else None
+    if json:
+        show.document({"host": host.entry.name, "endpoint": host.endpoint, **as_json(facts), "accept_length_now": served})
+    else:
+        show.status(facts, host.entry.name, host.endpoint, served)
+    return 0
+
+
+def logs(host: Host, lines: int) -> int:
+    """The end of the server's log."""
+    for line in host.log(lines):
+        print(line)
+    return 0
+
+
+def _roll_out(host: Host, verb: str, make: Callable[[], Plan], json: bool) -> int:
+    with host.hold(verb):
+        made = make()
+        if not json:
+            show.plan(made, host.entry.name)
+        recap = rollout.run(made, host, show.step)
+        document: dict[str, Any] = {"host": host.entry.name, **rollout.as_json(recap)}
+        host.audit({"verb": verb, **document})
+        served = _completion(host) if recap.ending is Ending.DONE else {}
+    if json:
+        show.document({**document, **served})
+    else:
+        show.recap(recap)
+        _show_completion(host, recap, served)
+    return recap.ending.value
+
+
+def _completion(host: Host) -> dict[str, Any]:
+    """One completion, its accept length, and the release that the server says it is."""
+    body = {"text": PROMPT, "sampling_params": {"temperature": 0, "max_new_tokens": TOKENS}}
+    try:
+        answer = host.ask("/generate", body, timeout=ANSWER)
+        release = host.ask("/model_info", timeout=ANSWER)["weight_version"]
+    except NoAnswer as error:
+        return {"completion": None, "completion_error": str(error)}
+    meta = answer["meta_info"]
+    return {
+        "endpoint": host.endpoint,
+        "release_served": release,
+        "prompt": PROMPT,
+        "completion": answer["text"],
+        "accept_length": meta.get("spec_accept_length"),
+    }
+
+
+def _show_completion(host: Host, recap: Recap, served: dict[str, Any]) -> None:
+    if "endpoint" not in served:
+        return
+    accept = served["accept_length"]
+    out.print()
+    out.print(f"prompt         {served['prompt']!r}", markup=False)
+    out.print(f"completion     {served['completion']!r}", markup=False)
+    out.print(f"accept length  {accept:.2f} tokens a verify step" if accept else "accept length  -", markup=False)
+    out.print(f"release        {served['release_served']} (read back from the server)", markup=False)
+    out.print(f"endpoint       {host.endpoint}/v1 (OpenAI-compatible)", markup=False)
+    out.print(f"try            {curl(host.endpoint, host.manifest(recap.release).model)}", markup=False)
+
+
+def curl(endpoint: str, model: str) -> str:
+    """A command line that asks the server for a completion."""
+    body = f'{{"model": "{model}", "prompt": "{PROMPT}", "max_tokens": 32, "temperature": 0}}'
+    return f"curl -s {endpoint}/v1/completions -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+
+
+def _served(host: Host) -> float | None:
+    """The running server's mean accept length."""
+    try:
+        states = host.ask("/server_info", timeout=ANSWER)["internal_states"]
+    except NoAnswer:
+        return None
+    return next((state["avg_spec_accept_length"] for state in states if "avg_spec_accept_length" in state), None)
