@@ -98,7 +98,7 @@ def _short(path: Path) -> str:
     return str(path.relative_to(REPO)) if path.is_relative_to(REPO) else str(path)
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m snapshot", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
     for verb in (fetch, check):
@@ -111,7 +111,7 @@ def main() -> int:
     command = verbs.add_parser("pin", help=pin.__doc__, description=pin.__doc__)
     command.add_argument("wheel", type=Path, help="a wheel file of sglang")
     command.set_defaults(run=pin)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     return arguments.run(arguments)
 
 

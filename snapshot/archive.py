@@ -43,8 +43,8 @@ def unpack_zip(archive: Path, destination: Path, *, only: str) -> None:
 
 
 def unpack_tar(stream: BinaryIO, destination: Path) -> None:
-    """Unpack a tar stream, compressed or not, to `destination`, which must not exist."""
-    with _whole(destination) as writer, tarfile.open(fileobj=stream, mode="r|*", bufsize=_BLOCK) as source:
+    """Unpack an uncompressed tar stream to `destination`, which must not exist."""
+    with _whole(destination) as writer, _open(stream) as source:
         for info in source:
             if info.issym() or info.islnk():
                 raise writer.refusal(info.name, f"is a link to {info.linkname!r}")
@@ -55,6 +55,23 @@ def unpack_tar(stream: BinaryIO, destination: Path) -> None:
                     writer.file(info.name, data, executable=bool(info.mode & stat.S_IXUSR))
             else:
                 raise writer.refusal(info.name, "is neither a file nor a directory")
+
+
+class _Entry(tarfile.TarInfo):
+    """An entry whose header is whole. `tarfile` takes a header that is cut off or broken for the end of the archive."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile_: tarfile.TarFile) -> tarfile.TarInfo:
+        try:
+            return super().fromtarfile(tarfile_)
+        except tarfile.EOFHeaderError:  # the end mark
+            raise
+        except tarfile.HeaderError as error:
+            raise tarfile.ReadError(str(error)) from error
+
+
+def _open(stream: BinaryIO) -> tarfile.TarFile:
+    return tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK, tarinfo=_Entry)
 
 
 class _Writer:
@@ -81,18 +98,13 @@ class _Writer:
         return path
 
     def directory(self, name: str) -> None:
-        path = self.place(name)
-        for step in (path, *path.parents):
-            if step in self._files:
-                raise self.refusal(name, f"needs a directory where {str(step)!r} is a file")
-        self._directories.update((path, *path.parents))
-        (self.root / path).mkdir(parents=True, exist_ok=True)
+        self._make(self.place(name), name)
 
     def file(self, name: str, data: BinaryIO, *, executable: bool) -> None:
         path = self.place(name)
         if path in self._files or path in self._directories:
             raise self.refusal(name, "is there twice")
-        self.directory(str(path.parent))
+        self._make(path.parent, name)
         self._files.add(path)
         target = os.open(self.root / path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o755 if executable else 0o644)
         with open(target, "wb") as out:
@@ -101,6 +113,14 @@ class _Writer:
                 if self._room < 0:
                     raise self.refusal(name, f"makes it larger than {LIMIT} bytes")
                 out.write(block)
+
+    def _make(self, path: PurePosixPath, name: str) -> None:
+        """Make the directory `path`, for the entry `name`."""
+        for step in (path, *path.parents):
+            if step in self._files:
+                raise self.refusal(name, f"needs a directory where {str(step)!r} is a file")
+        self._directories.update((path, *path.parents))
+        (self.root / path).mkdir(parents=True, exist_ok=True)
 
 
 _DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError)

@@ -1,11 +1,16 @@
-"""What every test run shares: an option that makes a skipped test a failure.
+"""What every test run shares: an option that makes a skipped test a failure, and a real SSH server.
 
 CI passes `--no-skips`: a run that left something out must not look like a run that proved it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
+
+from tests.sshd import Sshd
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,3 +26,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if left_out:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
         reporter.write_line(f"\n--no-skips: {len(left_out)} test(s) left out; each fails this run", red=True)
+
+
+@pytest.fixture
+def sshd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
+    """A running SSH server that ~/.ssh/config knows as `box`; HOME is its user's."""
+    with Sshd(tmp_path / "sshd") as server:
+        monkeypatch.setenv("HOME", str(server.home))
+        monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+        yield server

@@ -84,22 +84,22 @@ class Transport(ABC):
         A non-zero exit status is a result, not an error: see `Completed.check`.
         """
         with _Job(self, argv, timeout) as job:
-            feed = _InBackground(_feed, job.process.stdin, input)
+            feed = _InBackground(_feed, job.process, input)
             stdout = _InBackground(_drain, job.process.stdout)
             outputs = stdout.result(job.seconds_left()), job.stderr.result(job.seconds_left())
-            rc = job.end()
             feed.result(job.seconds_left())
-            return Completed(rc, *outputs, job.what)
+            return Completed(job.end(), *outputs, job.what)
 
     @contextlib.contextmanager
     def stream(self, argv: Sequence[str], *, timeout: float) -> Iterator[BinaryIO]:
         """Run `argv` for at most `timeout` seconds and give its stdout as it comes; what is left unread is discarded.
 
+        A block that fails ends the command: at once here; on a host when it next writes, or at its deadline.
         If the command fails, the block ends with its error, also when the block itself failed meanwhile: the cause at the
         source outranks the symptom here.
         """
         with _Job(self, argv, timeout) as job:
-            _InBackground(_feed, job.process.stdin, None)
+            _feed(job.process, None)
             try:
                 yield job.process.stdout
             except Exception as symptom:
@@ -187,14 +187,19 @@ def _drain(stream: BinaryIO) -> bytes:
         return stream.read()
 
 
-def _feed(stdin: BinaryIO, source: bytes | BinaryIO | None) -> bytes:
-    """Copy `source` to `stdin`; a command that ends without reading all of it is no error."""
+def _feed(process: Process, source: bytes | BinaryIO | None) -> bytes:
+    """Copy `source` to the command's stdin and close it; a command that ends without reading all of it is no error.
+
+    If the source fails, the command is ended: it must not take half of its input for the whole.
+    """
     blocks = iter(lambda: source.read(BLOCK), b"") if hasattr(source, "read") else [source or b""]
-    for block in blocks:
-        try:
-            stdin.write(block)
-        except OSError:
-            break
+    try:
+        for block in blocks:
+            with contextlib.suppress(OSError):
+                process.stdin.write(block)
+    except BaseException:
+        process.kill()
+        raise
     with contextlib.suppress(OSError):
-        stdin.close()
+        process.stdin.close()
     return b""

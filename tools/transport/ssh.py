@@ -105,6 +105,8 @@ class Ssh(Transport):
         except TimeoutError as error:
             raise Unreachable(f"{self.name}: no answer within {CONNECT:g} s") from error
         except (OSError, EOFError, paramiko.SSHException) as error:
+            if str(error).startswith("Timeout"):  # paramiko's own, for a channel; it has no class of its own
+                raise Unreachable(f"{self.name}: no answer within {CONNECT:g} s") from error
             raise Unreachable(f"{self.name}: cannot connect: {error or type(error).__name__}") from error
 
 
@@ -155,7 +157,7 @@ def _limit(seconds: float, close: Callable[[], None]) -> Iterator[None]:
 class _RemoteProcess(Process):
     def __init__(self, channel: paramiko.Channel, close: Callable[[], None]) -> None:
         self._channel, self._close = channel, close
-        self.stdin = channel.makefile_stdin("wb", BLOCK)
+        self.stdin = channel.makefile_stdin("wb")  # unbuffered
         self.stdout = channel.makefile("rb", BLOCK)
         self.stderr = channel.makefile_stderr("rb", BLOCK)
 
