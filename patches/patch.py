@@ -71,7 +71,8 @@ def parse(name: str, data: bytes) -> Patch:
     for number, (path, image) in enumerate(zip_longest(paths, head.images)):
         if image is None or image.path != path:
             line = image.line if image else end + 1
-            reason = f"image {number + 1} is {'of ' + image.path if image else 'missing'}, file {number + 1} of the diff is {path}"
+            have = f"of {image.path}" if image else "missing"
+            reason = f"image {number + 1} is {have}, file {number + 1} of the diff is {path or 'not there'}"
             raise PatchError(name, line, reason)
     for image, item in zip(head.images, files, strict=True):
         _check_image(name, image, item)
