@@ -5,15 +5,17 @@ STORE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sglang-ddtree
 LOCK  := requirements.lock
 VENV  := $(STORE)/tools/$(shell sha256sum $(LOCK) | cut -c 1-16)
 PY    := $(VENV)/bin/python
-RUN    = @$(PY) -m
+RUN   = @$(PY) -m
 
-# Options that targets pass on: a host of hosts.toml, machine-readable output, a release, an overlay profile.
-host    = $(if $(HOST),--host '$(HOST)')
-json    = $(if $(filter-out 0,$(JSON)),--json)
-to      = $(if $(TO),--to '$(TO)')
-python  = $(if $(HOST_PYTHON),--python '$(HOST_PYTHON)')
-keep    = $(if $(filter-out 0,$(KEEP)),--keep)
-profile = $(if $(PROFILE),--profile '$(PROFILE)')
+# Options that targets pass on. Only what stands on make's command line counts: some shells export a HOST of their own.
+given   = $(if $(filter command,$(origin $1)),$(filter-out 0,$($1)))
+host    = $(if $(call given,HOST),--host '$(HOST)')
+json    = $(if $(call given,JSON),--json)
+to      = $(if $(call given,TO),--to '$(TO)')
+python  = $(if $(call given,HOST_PYTHON),--python '$(HOST_PYTHON)')
+keep    = $(if $(call given,KEEP),--keep)
+force   = $(if $(call given,FORCE),--force)
+profile = $(if $(call given,PROFILE),--profile '$(PROFILE)')
 
 # The environment is the lock's alone: nothing of the caller's Python settings comes in.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
@@ -24,7 +26,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F '|' '{ printf "%-17s %s\n", $$1, $$2 }'
 	@echo "options: HOST=a host (default: this machine), HOST_PYTHON=its interpreter, JSON=1, TO=release, PROFILE=overlay profile,"
-	@echo "         KEEP=1 (keep a host's snapshot that is not the pin)"
+	@echo "         KEEP=1 (a host's snapshot that is not the pin), FORCE=1 (edit and refresh: although work would be replaced)"
 
 snapshot: $(PY) ## fetch the pinned SGLang by its hash; HOST=x: take that host's installed package and compare
 	$(RUN) snapshot fetch $(host) $(python) $(keep) $(json)
@@ -39,10 +41,10 @@ tree: $(PY) ## lay out the patched tree under .cache/tree/
 	$(RUN) patches tree $(json)
 
 edit: $(PY) ## a git work tree of the series, one commit a patch
-	$(RUN) patches edit
+	$(RUN) patches edit $(force)
 
 refresh: $(PY) ## write the edited commits back as patches
-	$(RUN) patches refresh
+	$(RUN) patches refresh $(force)
 
 plan: $(PY) ## what `make apply` would do, step by step; changes nothing
 	$(RUN) deploy plan $(host) $(json) $(profile)

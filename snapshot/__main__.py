@@ -15,7 +15,8 @@ from rich.text import Text
 from snapshot import host, manifest, tree, wheel
 from snapshot.compare import compare
 from tools.cli import UserError, out, run
-from tools.paths import CACHE, REPO
+from tools.files import short
+from tools.paths import CACHE
 from tools.transport import to
 
 _STYLES = {"changed": "yellow", "missing": "red", "foreign": "magenta"}
@@ -28,7 +29,7 @@ def fetch(arguments: argparse.Namespace) -> int:
         if arguments.json:
             print(json.dumps({"root": str(root), "version": pin.version, "files": len(pin.files)}))
         else:
-            out.print(f"sglang {pin.version}: {len(pin.files):,} files, exactly as pinned, in {_short(root)}")
+            out.print(f"sglang {pin.version}: {len(pin.files):,} files, exactly as pinned, in {short(root)}")
         return 0
     with _pulled(arguments) as (pulled, installed):
         equal = _report(pulled, arguments, installed)
@@ -37,7 +38,7 @@ def fetch(arguments: argparse.Namespace) -> int:
             raise UserError(f"{arguments.host}: not taken, since it is not the pin; KEEP=1 takes it all the same")
         host.keep(pulled, place)
     if not arguments.json:
-        out.print(f"kept in {_short(place)}" + ("" if equal else ", NOT the pin: nothing else here uses it"))
+        out.print(f"kept in {short(place)}" + ("" if equal else ", NOT the pin: nothing else here uses it"))
     return 0 if equal else 1
 
 
@@ -48,7 +49,7 @@ def check(arguments: argparse.Namespace) -> int:
             return 0 if _report(pulled, arguments, installed) else 1
     root = tree.location()
     if not root.is_dir():
-        raise UserError(f"there is no snapshot in {_short(root)} yet; make one with: make snapshot")
+        raise UserError(f"there is no snapshot in {short(root)} yet; make one with: make snapshot")
     return 0 if _report(root, arguments) else 1
 
 
@@ -58,7 +59,7 @@ def pin(arguments: argparse.Namespace) -> int:
     place = manifest.location(made.version)
     place.parent.mkdir(exist_ok=True)
     place.write_text(made.dump())
-    out.print(f"sglang {made.version}: {len(made.files):,} files pinned in {_short(place)}")
+    out.print(f"sglang {made.version}: {len(made.files):,} files pinned in {short(place)}")
     return 0
 
 
@@ -83,7 +84,7 @@ def _report(root: Path, arguments: argparse.Namespace, installed: host.Installed
         kinds = {kind: getattr(comparison, kind) for kind in _STYLES}
         print(json.dumps({**found, **kinds, "installed": installed and dataclasses.asdict(installed)}, indent=1))
         return comparison.equal and not other
-    subject = f"{arguments.host}: {installed.site}/{manifest.PACKAGE}" if installed else _short(root)
+    subject = f"{arguments.host}: {installed.site}/{manifest.PACKAGE}" if installed else short(root)
     if other:
         out.print(f"{subject} is version {installed.version}, not {pin.version}", style="red", markup=False)
     for line in tree.describe(comparison, root, pin):
@@ -92,10 +93,6 @@ def _report(root: Path, arguments: argparse.Namespace, installed: host.Installed
     counts = ", ".join(f"{len(getattr(comparison, kind)):,} {kind}" for kind in ("same", *_STYLES))
     out.print(f"{subject} against sglang {pin.version}: {counts}", markup=False)
     return comparison.equal and not other
-
-
-def _short(path: Path) -> str:
-    return str(path.relative_to(REPO)) if path.is_relative_to(REPO) else str(path)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -6,7 +6,8 @@ import dataclasses
 from itertools import zip_longest
 from pathlib import Path
 
-from snapshot.manifest import PACKAGE, Manifest, sha256
+from snapshot.manifest import PACKAGE, Manifest
+from tools.files import sha256
 
 
 @dataclasses.dataclass(frozen=True)

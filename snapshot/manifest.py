@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 from tools.cli import UserError
+from tools.files import sha256
 from tools.paths import REPO, VERSION
 
 PACKAGE = "sglang"
@@ -60,9 +61,3 @@ def of_wheel(wheel: Path, version: str) -> Manifest:
         names = sorted(n for n in archive.namelist() if n.startswith(f"{PACKAGE}/") and not n.endswith("/"))
         files = {name: hashlib.sha256(archive.read(name)).hexdigest() for name in names}
     return Manifest(version, wheel.name, sha256(wheel), files)
-
-
-def sha256(file: Path) -> str:
-    """The hash of a file's bytes, in hex."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

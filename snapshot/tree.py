@@ -13,6 +13,7 @@ from snapshot import archive, wheel
 from snapshot.compare import Comparison, compare, first_difference
 from snapshot.manifest import PACKAGE, Manifest, load
 from tools.cli import UserError, err
+from tools.files import short
 from tools.paths import CACHE, VERSION
 
 
@@ -33,7 +34,7 @@ def pristine(version: str = VERSION, *, progress: bool = True) -> Path:
     comparison = compare(root, manifest)
     if not comparison.equal:
         places = "; ".join(describe(comparison, root, manifest))
-        raise UserError(f"the snapshot {root} differs from the pin: {places}. Remove that directory to lay it out anew")
+        raise UserError(f"the snapshot {short(root)} differs from the pin: {places}. Remove that directory to lay it out anew")
     return root
 
 

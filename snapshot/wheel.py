@@ -8,8 +8,9 @@ from pathlib import Path
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from snapshot.manifest import PACKAGE, Manifest, sha256
+from snapshot.manifest import PACKAGE, Manifest
 from tools.cli import UserError
+from tools.files import sha256, short
 from tools.paths import CACHE
 from tools.transport import Local
 
@@ -25,7 +26,8 @@ def fetch(manifest: Manifest) -> Path:
     found = sha256(wheel)
     if found != manifest.wheel_sha256:
         raise UserError(
-            f"{wheel} is not the pinned wheel: its sha256 is {found}, not {manifest.wheel_sha256}; remove it to fetch it anew"
+            f"{short(wheel)} is not the pinned wheel: its sha256 is {found}, pinned is {manifest.wheel_sha256}; "
+            "remove it to fetch it anew"
         )
     return wheel
 
@@ -56,8 +58,9 @@ def _download(manifest: Manifest, wheel: Path) -> None:
         done = Local().run([*pip, *tagged, *only], timeout=DEADLINE)
         if done.rc:
             reasons = [line for line in done.stderr.decode(errors="replace").splitlines() if line.startswith("ERROR: ")]
+            reason = reasons[-1].removeprefix("ERROR: ") if reasons else f"exit status {done.rc}"
             raise UserError(
-                f"{manifest.wheel} could not be fetched; the first time needs a package index, or the wheel itself at {wheel} "
-                f"(pip: {reasons[-1].removeprefix('ERROR: ') if reasons else 'exit status ' + str(done.rc)})"
+                f"{manifest.wheel} could not be fetched; the first time needs a package index, or the wheel itself at "
+                f"{short(wheel)} (pip: {reason})"
             )
         Path(temporary, manifest.wheel).replace(wheel)

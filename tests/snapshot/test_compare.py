@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapshot.compare import compare, first_difference
-from snapshot.manifest import Manifest, sha256
+from snapshot.manifest import Manifest
+from tools.files import sha256
 
 NAME = st.text("abcü. ", min_size=1, max_size=4).filter(lambda name: name.strip("."))
 #: Folders end in "_" and files don't, so that no file lies where another path needs a folder.
