@@ -56,7 +56,8 @@ def parse(name: str, data: bytes) -> Patch:
     text = _text(name, data)
     lines = text.split("\n")[:-1]
     if SEPARATOR not in lines:
-        raise PatchError(name, None, f"there is no line {SEPARATOR} between header and diff")
+        diff_line = next((number for number, line in enumerate(lines, 1) if line.startswith("--- ")), len(lines))
+        raise PatchError(name, diff_line, f"there is no line {SEPARATOR} between header and diff")
     end = lines.index(SEPARATOR)
     head = header.parse(lines[:end], file=name)
     files = diff.parse("".join(f"{line}\n" for line in lines[end + 1 :]), file=name, first_line=end + 2)

@@ -265,3 +265,13 @@ def test_a_number_out_of_place_is_said(world: World) -> None:
     (world.folder / "SHA256SUMS").unlink()
     world.list("0002-one.patch")
     assert "stands in place 1 of the series" in world.sentences()[0]
+
+
+def test_any_changed_byte_of_a_patch_is_noticed_with_its_line(world: World) -> None:
+    world.series(("bad", GOOD))
+    good = (world.folder / NAME).read_bytes()
+    for at in range(0, len(good), 3):
+        (world.folder / NAME).write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+        found = world.sentences()
+        # A byte of the diff may leave a file that does not compile; then that file is named.
+        assert found and re.match(r"(0001-bad\.patch|sglang/\w+\.py):\d+: ", found[0]), (at, found)
