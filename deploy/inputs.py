@@ -10,9 +10,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import overlay.site
-
 import overlay.engine
+import overlay.site
 import patches.series
 import patches.tree
 import snapshot.manifest

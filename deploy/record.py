@@ -10,9 +10,8 @@ import json
 import tempfile
 from pathlib import Path
 
-import overlay.site
-
 import overlay.engine
+import overlay.site
 import snapshot.tree
 from deploy import digest, health, instance, pairs, semantic, unit
 from deploy.inventory import Entry

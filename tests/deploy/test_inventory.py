@@ -1,0 +1,79 @@
+"""Every mistake in the inventory is answered with file, line and key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deploy import inventory
+from tools.cli import UserError
+
+GOOD = """\
+[hosts.sandbox]
+transport = "local"
+profile = "cpu"
+pair = "qwen3-tiny"
+root = ".cache/sandbox"
+port = 30000
+keep = 3
+
+[hosts.sandbox.server]
+device = "cpu"
+disable-cuda-graph = true
+
+[hosts.sandbox.limits]
+drain = 20
+accept-min = 1.5
+"""
+
+
+def load(folder: Path, text: str, **more: str) -> inventory.Entry:
+    file = folder / "hosts.toml"
+    file.write_text(text)
+    return inventory.load("sandbox", file=file, **more)
+
+
+def test_the_inventory_of_the_repository_is_sound() -> None:
+    entry = inventory.load()
+    assert (entry.name, entry.algorithm, entry.budget, entry.port) == ("sandbox", "DDTREE", 22, 30000)
+    assert entry.root.is_absolute()
+
+
+def test_an_entry(tmp_path: Path) -> None:
+    entry = load(tmp_path, GOOD)
+    assert entry.server == (("device", "cpu"), ("disable-cuda-graph", True))
+    assert (entry.limits.drain, entry.limits.accept_min, entry.limits.start) == (20.0, 1.5, 300.0)
+    assert load(tmp_path, GOOD, port="31000").port == 31000
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("keep = 3", "keeep = 3", "hosts.toml:7: hosts.sandbox.keeep: unknown key; known: transport, "),
+        ("keep = 3", "keep = 0", "hosts.toml:7: hosts.sandbox.keep: is 0, must be from 1 to 1000"),
+        ("keep = 3", 'algorithm = "EAGLE"', "hosts.toml:7: hosts.sandbox.algorithm: is 'EAGLE', must be one of DDTREE, DFLASH"),
+        ("port = 30000", 'port = "30000"', "hosts.toml:6: hosts.sandbox.port: is '30000', must be a whole number"),
+        ("port = 30000", "port = 80", "hosts.toml:6: hosts.sandbox.port: is 80, must be from 1024 to 65535"),
+        ("port = 30000", "", "hosts.toml:1: hosts.sandbox.port: is missing"),
+        ('"local"', '"ssh"', "hosts.toml:2: hosts.sandbox.transport: 'ssh' is not supported yet, only local"),
+        ("drain = 20", "drian = 20", "hosts.toml:14: hosts.sandbox.limits.drian: unknown key; known: start, drain, answer"),
+        ("drain = 20", "drain = -1", "hosts.toml:14: hosts.sandbox.limits.drain: is -1, must be a number above 0"),
+        ('device = "cpu"', 'device = ["cpu"]', "hosts.toml:10: hosts.sandbox.server.device: must be a flag's name"),
+        ("[hosts.sandbox]", "[hosts.other]", "hosts.toml has no host 'sandbox'; it has: other"),
+        ("keep = 3", "keep = = 3", "at line 7"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(tmp_path: Path, old: str, new: str, said: str) -> None:
+    text = GOOD.replace(old, new, 1)
+    if new == "[hosts.other]":
+        text = text.split("\n\n")[0].replace("sandbox]", "other]")
+    with pytest.raises(UserError) as caught:
+        load(tmp_path, text)
+    assert said in str(caught.value)
+    assert caught.value.code == 2
+
+
+def test_a_port_from_the_environment_is_checked_too(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="PORT is 'http'"):
+        load(tmp_path, GOOD, port="http")

@@ -1,0 +1,194 @@
+"""Rollouts on the sandbox with a stand-in engine: real releases, processes, ports, attestations and gates."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deploy import verbs
+from deploy.inputs import Inputs
+from deploy.sandbox import Sandbox
+from tools.cli import UserError
+
+Make = Callable[..., Inputs]
+
+
+def test_a_second_apply_changes_and_restarts_nothing_and_says_so(host: Sandbox, inputs_of: Make, capsys) -> None:
+    wanted = inputs_of()
+    assert verbs.apply(host, wanted, json=False) == 0
+    said = capsys.readouterr().out
+    assert f"{wanted.release} (read back from the server)" in said and "3.00 tokens a verify step" in said
+    first = host.facts()
+    assert (first.current, first.previous, first.live) == (wanted.release, None, True)
+
+    assert verbs.apply(host, inputs_of(), json=False) == 0
+    assert f"nothing changes: release {wanted.release} is current and serves" in capsys.readouterr().out
+    assert host.facts().instance.pid == first.instance.pid
+
+
+@pytest.mark.parametrize(
+    ("wrong", "step", "why"),
+    [
+        ({"LOSSY": True}, "probe", "probe 1, whose token 3 is"),
+        ({"ACCEPT": 1}, "probe", "accept length 1.00 is out of its band"),
+        ({"CLAIM": "another"}, "prove", "the server says another"),
+        ({"CRASH": True}, "health", "ended while it started (exit status 1)"),
+        ({"MUTE": True}, "health", "no answer within 5 s"),
+    ],
+)
+def test_a_bad_release_goes_back_to_the_old_one(host: Sandbox, inputs_of: Make, capsys, wrong: dict, step: str, why: str) -> None:
+    good, bad = inputs_of(), inputs_of(**wrong)
+    assert verbs.apply(host, good, json=True) == 0
+    capsys.readouterr()
+
+    assert verbs.apply(host, bad, json=True) == 3
+    said = json.loads(capsys.readouterr().out)
+    assert said["ending"] == "rolled back"
+    assert said["failure"].startswith(f"{step}: ") and why in said["failure"]
+    assert said["log"], "the log's tail is shown"
+    facts = host.facts()
+    assert (facts.current, facts.instance.release, facts.live) == (good.release, good.release, True)
+    assert facts.verdicts[bad.release].proved is False
+
+
+def test_the_first_release_has_nothing_to_go_back_to(host: Sandbox, inputs_of: Make, capsys) -> None:
+    assert verbs.apply(host, inputs_of(LOSSY=True), json=False) == 4
+    assert "A PERSON IS NEEDED" in capsys.readouterr().err
+    facts = host.facts()
+    assert (facts.current, facts.instance.state, facts.stranger) == (None, "stopped", None)
+    assert verbs.apply(host, inputs_of(), json=True) == 0, "a good one mends it"
+
+
+def test_rollback_is_the_same_switch_backwards(host: Sandbox, inputs_of: Make, capsys) -> None:
+    old, new = inputs_of(), inputs_of(ACCEPT=2)
+    for wanted in (old, new):
+        assert verbs.apply(host, wanted, json=True) == 0
+    assert verbs.rollback(host, None, json=False) == 0
+    facts = host.facts()
+    assert (facts.current, facts.previous, facts.instance.release) == (old.release, new.release, old.release)
+    assert f"{old.release} (read back" in capsys.readouterr().out
+    assert verbs.rollback(host, new.release, json=True) == 0
+    assert host.facts().current == new.release
+
+
+def test_rollback_needs_somewhere_to_go_and_a_release_as_it_was_staged(host: Sandbox, inputs_of: Make) -> None:
+    with pytest.raises(UserError, match="no previous release"):
+        verbs.rollback(host, None, json=True)
+    old, new = inputs_of(), inputs_of(ACCEPT=2)
+    for wanted in (old, new):
+        verbs.apply(host, wanted, json=True)
+    with pytest.raises(UserError, match=f"no whole release nope; there are: .*{old.release}"):
+        verbs.rollback(host, "nope", json=True)
+    pid = host.instance().pid
+    (host.layout.release(old.release) / "site" / "sglang" / "version.py").write_text("VERSION = 'edited'\n")
+    assert verbs.rollback(host, None, json=True) == 1, "found before anything was touched"
+    assert host.instance().pid == pid
+
+
+def test_a_dead_server_is_started_again_and_it_is_said(host: Sandbox, inputs_of: Make, capsys) -> None:
+    wanted = inputs_of()
+    verbs.apply(host, wanted, json=True)
+    verbs.stop(host, json=True)
+    capsys.readouterr()
+    assert verbs.apply(host, wanted, json=False) == 0
+    assert f"the server of {wanted.release} is started again, it ended (exit status 0)" in capsys.readouterr().out
+    assert host.facts().live
+
+
+def test_a_taken_port_is_named_before_anything_changes(host: Sandbox, inputs_of: Make) -> None:
+    with socket.create_server(("127.0.0.1", host.entry.port)):
+        with pytest.raises(UserError, match=f"port {host.entry.port} is held by process {os.getpid()} .*pytest"):
+            verbs.apply(host, inputs_of(), json=True)
+        assert not host.layout.releases.exists()
+
+
+def test_a_shim_or_patch_that_changes_makes_another_release(inputs_of: Make) -> None:
+    first = inputs_of()
+    assert inputs_of().release == first.release
+    assert inputs_of(ACCEPT=2).release != first.release
+    (first.shims / "shim.py").write_text("LOADED = 'differently'\n")
+    again = first.shims / "more.py"
+    again.write_text("")
+    assert inputs_of().release != first.release
+
+
+def test_old_releases_are_pruned_but_never_current_or_previous(host: Sandbox, inputs_of: Make) -> None:
+    made = []
+    for accept in (2, 3, 6):
+        wanted = inputs_of(ACCEPT=accept)
+        made.append(wanted.release)
+        verbs.apply(host, wanted, json=True)
+    assert host.prune(1, frozenset(made[1:])) == (made[0],)
+    assert set(host.facts().releases) == set(made[1:])
+    assert host.prune(1, frozenset(made[1:])) == ()
+    assert not (host.layout.verdicts / f"{made[0]}.json").exists()
+
+
+CONTROLLER = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, {repo!r})
+from deploy import rollout, verbs
+from deploy.sandbox import Sandbox
+from tests.deploy import world
+import dataclasses
+entry = dataclasses.replace(world.make_entry(Path({root!r})), port={port})
+wanted = world.make_inputs(Path({folder!r}), entry, ACCEPT=2)
+left = {steps}
+do = rollout._do
+def dying(*args):
+    global left
+    error = do(*args)
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return error
+rollout._do = dying
+verbs.apply(Sandbox(entry), wanted, json=True)
+"""
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 4, 5, 6])
+def test_a_controller_killed_after_any_step_leaves_what_a_second_apply_mends(
+    host: Sandbox, inputs_of: Make, tmp_path: Path, steps: int
+) -> None:
+    old = inputs_of()
+    verbs.apply(host, old, json=True)
+    repo = str(Path(__file__).parents[2])
+    code = CONTROLLER.format(repo=repo, root=str(host.entry.root), port=host.entry.port, folder=str(tmp_path), steps=steps)
+    killed = subprocess.run([sys.executable, "-c", code], cwd=repo, capture_output=True, timeout=60)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    new = inputs_of(ACCEPT=2)
+    facts = host.facts()
+    assert facts.current in (old.release, new.release) and facts.current in facts.releases
+    assert facts.fallback == (new.release if steps == 7 else old.release if not facts.proved(new.release) else new.release)
+
+    assert verbs.apply(host, new, json=True) == 0
+    facts = host.facts()
+    assert (facts.current, facts.live) == (new.release, True)
+    if steps < 6:  # before the verdict: the old one is still what to go back to
+        assert facts.previous == old.release
+
+
+def test_two_applies_at_once_and_who_holds_the_host(host: Sandbox, inputs_of: Make) -> None:
+    with host.hold("apply"), pytest.raises(UserError, match=rf"`apply` of .* \(process {os.getpid()}\) works on this host since"):
+        verbs.apply(host, inputs_of(), json=True)
+
+
+def test_the_audit_log_tells_each_change(host: Sandbox, inputs_of: Make) -> None:
+    wanted = inputs_of()
+    verbs.apply(host, wanted, json=True)
+    verbs.stop(host, json=True)
+    events = [json.loads(line) for line in host.layout.audit.read_text().splitlines()]
+    assert [event["verb"] for event in events] == ["apply", "stop"]
+    assert events[0]["release"] == wanted.release and events[0]["exit"] == 0 and events[0]["user"]
+    assert time.strptime(events[0]["time"], "%Y-%m-%dT%H:%M:%SZ")

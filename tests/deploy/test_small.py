@@ -1,0 +1,147 @@
+"""The lock between processes, who holds a port, HTTP deadlines, arguments, and the command line's manners."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from deploy import http, lock, ports, unit
+from deploy.pairs import Pair
+from tests.deploy import world
+from tools.cli import UserError
+
+REPO = Path(__file__).parents[2]
+
+
+def test_the_lock_names_its_holder_and_dies_with_it(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from deploy import lock\n"
+        "with lock.held(Path(sys.argv[1]), 'rollback'): print('held', flush=True); time.sleep(600)"
+    )
+    file = tmp_path / "lock"
+    with subprocess.Popen([sys.executable, "-c", code, str(file)], cwd=REPO, stdout=subprocess.PIPE) as holder:
+        try:
+            assert holder.stdout and holder.stdout.readline() == b"held\n"
+            said = rf"`rollback` of .* \(process {holder.pid}\) works on this host since \d\d:"
+            with pytest.raises(UserError, match=said), lock.held(file, "apply"):
+                pass
+        finally:
+            holder.kill()
+    with lock.held(file, "apply"):
+        assert json.loads(file.read_text())["pid"] == os.getpid()
+
+
+def test_the_holder_of_a_port_is_found() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        pid, what = ports.holder(port) or (None, "")
+        assert pid == os.getpid() and "pytest" in what
+    assert ports.holder(port) is None
+
+
+def _serve(script: list[bytes | float]) -> int:
+    """Answer one connection on a new port: send bytes, sleep seconds."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def answer() -> None:
+        with server, server.accept()[0] as peer:
+            peer.recv(1 << 16)
+            for item in script:
+                try:
+                    time.sleep(item) if isinstance(item, float) else peer.sendall(item)
+                except OSError:
+                    return
+
+    threading.Thread(target=answer, daemon=True).start()
+    return server.getsockname()[1]
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
+
+
+def test_an_answer_is_json_or_nothing() -> None:
+    assert http.ask(_serve([OK % 8, b'{"a": 1}']), "/", timeout=5) == {"a": 1}
+    assert http.ask(_serve([OK % 0]), "/", {"q": 1}, timeout=5) is None
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ([5.0], "no answer within 1 s"),
+        ([OK % 100, *[b" ", 0.2] * 50], "no answer within 1 s"),
+        ([b"HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy"], "status 503: busy"),
+        ([OK % 5, b"<htm>"], "not JSON"),
+        ([b"SSH-2.0-OpenSSH\r\n"], "/health: "),
+    ],
+    ids=["silent", "dribbling", "busy", "not-json", "not-http"],
+)
+def test_a_bad_answer_is_named_in_time(script: list[bytes | float], said: str) -> None:
+    with pytest.raises(http.NoAnswer, match=said):
+        http.ask(_serve(script), "/health", timeout=1)
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(http.NoAnswer, match="refused"):
+        http.ask(world.free_port(), "/health", timeout=1)
+
+
+def test_arguments_of_a_server(tmp_path: Path) -> None:
+    pair = Pair("tiny", Path("/pairs/tiny"))
+    entry = world.make_entry(tmp_path, port=30000, budget=15, server=(("device", "cpu"), ("bare", True), ("left-out", False)))
+    assert " ".join(unit.arguments(entry, pair)) == (
+        "--model-path /pairs/tiny/target --served-model-name tiny --host 127.0.0.1 --port 30000 "
+        "--speculative-algorithm DDTREE --speculative-draft-model-path /pairs/tiny/drafter --speculative-ddtree-budget 15 "
+        "--device cpu --bare"
+    )
+    plain = unit.arguments(entry, pair, speculate=False)
+    assert not any("speculative" in word or "drafter" in word for word in plain)
+
+
+def test_an_environment_that_a_file_cannot_hold_is_refused() -> None:
+    assert unit.environment_file({"B": "x=y", "A": ""}) == "A=\nB=x=y\n"
+    with pytest.raises(ValueError, match="variable A"):
+        unit.environment_file({"A": "one\ntwo"})
+
+
+def cli(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "deploy", *args],
+        cwd=REPO,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_status_of_a_host_that_was_never_used(tmp_path: Path) -> None:
+    inventory = tmp_path / "hosts.toml"
+    text = (REPO / "deploy" / "hosts.toml").read_text()
+    inventory.write_text(text.replace(".cache/sandbox", str(tmp_path / "root")).replace("30000", str(world.free_port())))
+    plain = cli("status", "--inventory", str(inventory))
+    assert plain.returncode == 0 and "none" in plain.stdout and "\x1b" not in plain.stdout
+    machine = json.loads(cli("status", "--json", "--inventory", str(inventory)).stdout)
+    assert machine["current"] is None and machine["state"] == "stopped" and machine["live"] is False
+    assert cli("logs", "--inventory", str(inventory)).stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "said"),
+    [
+        (("plan", "--host", "ct200"), {}, "error: hosts.toml has no host 'ct200'; it has: sandbox"),
+        (("status",), {"PORT": "99999"}, "error: PORT is '99999'"),
+        (("fly",), {}, "invalid choice"),
+    ],
+)
+def test_usage_mistakes_end_with_2(args: tuple[str, ...], env: dict[str, str], said: str) -> None:
+    ended = cli(*args, **env)
+    assert ended.returncode == 2 and said in ended.stderr and "Traceback" not in ended.stderr

@@ -1,0 +1,146 @@
+"""A small world for the deployer: a stand-in for SGLang that is really started, supervised, asked and attested.
+
+Its server is a few lines of standard library that answer as SGLang's does; what it says depends on its source, so that a
+"patch" of it is a change of its files. Only the engine is a stand-in: releases, processes, ports and hooks are real.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from pathlib import Path
+
+from deploy import inputs, staging
+from deploy.inputs import Change, Inputs
+from deploy.inventory import Entry, Limits
+from deploy.pairs import Pair
+
+TOKENS = 6
+PROMPTS = ([3, 1, 4], [1, 5, 9, 2])
+
+SERVER = '''
+import argparse, json, multiprocessing, os, signal, sys, threading, time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from sglang import behaviour, version
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("port", "weight-version", "speculative-algorithm", "speculative-ddtree-budget"):
+        parser.add_argument("--" + name)
+    args, _ = parser.parse_known_args()
+    if behaviour.CRASH:
+        sys.exit("this build crashes")
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    context.Process(target=work, args=(ready,), daemon=True).start()
+    ready.wait()
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *what): pass
+        def do_GET(self):
+            self.say({
+                "/health": None,
+                "/server_info": {"version": version.VERSION, "tp_size": 1, "speculative_algorithm": args.speculative_algorithm,
+                                 "speculative_ddtree_budget": int(args.speculative_ddtree_budget or 0),
+                                 "internal_states": [{"avg_spec_accept_length": 3.0}]},
+                "/model_info": {"weight_version": behaviour.CLAIM or args.weight_version},
+            }[self.path])
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            count = body["sampling_params"]["max_new_tokens"]
+            if "text" in body:
+                return self.say(answer([1], count, " and so on"))
+            self.say([answer(ids, count, "") for ids in body["input_ids"]])
+        def say(self, document):
+            if behaviour.MUTE and self.command == "POST":
+                time.sleep(600)
+            data = b"" if document is None else json.dumps(document).encode()
+            self.send_response(200); self.send_header("Content-Length", str(len(data))); self.end_headers()
+            self.wfile.write(data)
+
+    server = ThreadingHTTPServer(("127.0.0.1", int(args.port)), Handler)
+    print("serving", flush=True)
+    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
+    server.serve_forever()
+
+def answer(ids, count, text):
+    tokens = [(sum(ids) * 7 + i) % 97 for i in range(count)]
+    if behaviour.LOSSY:
+        tokens[2] += 1
+    steps = count // behaviour.ACCEPT
+    meta = {"completion_tokens": count, "spec_verify_ct": steps, "spec_accept_length": count / steps}
+    return {"text": text, "output_ids": tokens, "meta_info": meta}
+
+def work(ready):
+    import sglang.srt.model_executor.model_runner
+    ready.set()
+    while True:
+        time.sleep(60)
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+def behave(tree: Path, **how: object) -> Path:
+    """Write the stand-in package into `tree`; `how` sets what its server does wrong."""
+    defaults = {"CRASH": False, "LOSSY": False, "MUTE": False, "CLAIM": None, "ACCEPT": 3}
+    package = tree / "sglang"
+    worker = package / "srt" / "model_executor"
+    worker.mkdir(parents=True, exist_ok=True)
+    for folder in (package, package / "srt", worker):
+        (folder / "__init__.py").write_text("")
+    (worker / "model_runner.py").write_text("RUNS = True\n")
+    (package / "version.py").write_text("VERSION = '0.5.11'\n")
+    (package / "launch_server.py").write_text(SERVER)
+    (package / "behaviour.py").write_text("".join(f"{name} = {value!r}\n" for name, value in {**defaults, **how}.items()))
+    return tree
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def make_entry(root: Path, **more: object) -> Entry:
+    """An inventory entry with short limits."""
+    limits = Limits(start=20, drain=2, answer=5, accept_min=1.0, accept_max=8.0)
+    given = {"profile": "cpu", "pair": "pair", "port": free_port(), "limits": limits, **more}
+    return Entry(name="sandbox", transport="local", root=root, **given)
+
+
+def make_pair(folder: Path) -> Pair:
+    """A pair whose models are a line of text, with probes that a sound server passes."""
+    for model in ("target", "drafter"):
+        (folder / model).mkdir(parents=True, exist_ok=True)
+        (folder / model / "config.json").write_text(f'{{"is": "{model}"}}\n')
+    rows = [{"input_ids": ids, "output_ids": [(sum(ids) * 7 + i) % 97 for i in range(TOKENS)]} for ids in PROMPTS]
+    (folder / "probes.json").write_text(json.dumps({"target": "t", "new_tokens": TOKENS, "probes": rows}))
+    return Pair("pair", folder)
+
+
+def make_inputs(folder: Path, entry: Entry, **how: object) -> Inputs:
+    """Inputs of a release whose server behaves as `how` says; `folder` holds tree, overlay, shims and pair."""
+    tree = behave(folder / ("tree-" + "-".join(f"{k}{v}" for k, v in how.items())), **how)
+    site, shims = folder / "site", folder / "shims"
+    for root, name, text in ((site, "package/__init__.py", "ANSWER = 42\n"), (shims, "sitecustomize.py", "import shim\n")):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        if not (root / name).exists():
+            (root / name).write_text(text)
+    (shims / "shim.py").write_text("LOADED = True\n")
+    files = {f"sglang/{name}": sha for name, sha in staging.hashes(tree / "sglang").items()}
+    return inputs.assemble(
+        entry,
+        make_pair(folder / "pair"),
+        tree=tree,
+        files=files,
+        touched={"sglang/behaviour.py": files["sglang/behaviour.py"]},
+        patches=(("0001-behaviour.patch", (Change("sglang/behaviour.py", 2, 1),)),),
+        site=site,
+        python=Path(sys.executable),
+        shims=shims,
+        digests={"snapshot": "s", "series": str(sorted(how.items())), "overlay": "o"},
+    )
