@@ -27,7 +27,7 @@ GRACE = 15.0
 def inspect(run: Path) -> Instance:
     """The instance in `run` as it is now."""
     state = _state(run)
-    if not _held(run):
+    if _supervisor(run) is None:
         kept = {"release": state.get("release"), "restarts": state.get("restarts", 0), "exit": state.get("exit")}
         return Instance(state="failed" if state.get("state") == "failed" else "stopped", **kept)
     return Instance(
@@ -42,6 +42,8 @@ def inspect(run: Path) -> Instance:
 
 def start(unit: Path, run: Path) -> Instance:
     """Start a supervisor for `unit`; it outlives this process. Nothing must run in `run`."""
+    if pid := _supervisor(run):
+        raise UserError(f"a server is supervised in {run} already, by process {pid}")
     run.mkdir(parents=True, exist_ok=True)
     (run / "state.json").unlink(missing_ok=True)
     with open(run / "supervisor.log", "ab") as log:
@@ -65,21 +67,19 @@ def start(unit: Path, run: Path) -> Instance:
 
 def stop(run: Path, drain: float) -> bool:
     """Stop the server and its supervisor; False if nothing ran. Raises if something can't be ended."""
-    was_held = _held(run)
-    if was_held:
-        pid = _state(run).get("supervisor")
-        if pid:
-            os.kill(pid, signal.SIGTERM)
+    pid = _supervisor(run)
+    if pid is not None:
+        os.kill(pid, signal.SIGTERM)
         end = time.monotonic() + drain + GRACE
-        while _held(run) and time.monotonic() < end:
+        while _supervisor(run) and time.monotonic() < end:
             time.sleep(0.05)
-        if pid and _held(run):
+        if _supervisor(run) == pid:
             os.kill(pid, signal.SIGKILL)
     left = bool(supervisor.marked(run))
     supervisor.sweep(run)
     if stuck := supervisor.marked(run):
         raise UserError(f"processes {stuck} of the server can't be ended", 4)
-    return was_held or left
+    return pid is not None or left
 
 
 def _state(run: Path) -> dict:
@@ -89,12 +89,18 @@ def _state(run: Path) -> dict:
         return {}
 
 
-def _held(run: Path) -> bool:
-    try:
-        with open(run / "lock") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
+def _supervisor(run: Path) -> int | None:
+    """The living supervisor's process id, as the holder of its lock wrote it; None if nobody holds the lock."""
+    end = time.monotonic() + REPORT
+    while time.monotonic() < end:
+        try:
+            with open(run / "lock") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return None
+        except FileNotFoundError:
+            return None
+        except BlockingIOError:
+            if pid := (run / "lock").read_text():
+                return int(pid)
+        time.sleep(0.01)  # it has the lock, and has not written its id yet
+    raise UserError(f"a supervisor holds {run / 'lock'} and does not say which process it is", 4)

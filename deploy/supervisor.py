@@ -32,12 +32,11 @@ class Supervisor:
 
     def __init__(self, unit: dict, run: Path) -> None:
         self.unit, self.run = unit, run
-        self.state: dict = {"release": unit["release"], "supervisor": os.getpid(), "restarts": 0, "exit": None}
+        self.state: dict = {"release": unit["release"], "restarts": 0, "exit": None}
         self.stopping = False
 
     def serve(self) -> int:
         """Run until stopped (returns 0) or until the restart limit is reached (returns 1)."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
         starts: list[float] = []
         while True:
             starts = [t for t in starts if time.monotonic() - t < self.unit["window"]] + [time.monotonic()]
@@ -151,11 +150,15 @@ def main(unit_file: str, run_folder: str) -> int:
     """Supervise the unit until told to stop; 2 if another supervisor has the folder."""
     run = Path(run_folder).resolve()
     run.mkdir(parents=True, exist_ok=True)
-    with open(run / "lock", "w") as lock:
+    with open(run / "lock", "a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return 2
+        signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)  # before anybody can know whom to stop
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
         sweep(run)
         return Supervisor(json.loads(Path(unit_file).read_text()), run).serve()
 

@@ -104,7 +104,7 @@ def test_a_stop_during_a_pause_is_heard(tmp_path: Path, run: Path) -> None:
 def test_the_server_dies_with_its_supervisor(tmp_path: Path, run: Path) -> None:
     pid = instance.start(unit(tmp_path, STUBBORN, "ignore"), run).pid
     until(lambda: (run / "child").exists())
-    os.kill(json.loads((run / "state.json").read_text())["supervisor"], signal.SIGKILL)
+    os.kill(int((run / "lock").read_text()), signal.SIGKILL)
     until(lambda: pid not in supervisor.marked(run))
     assert state(run).state == "stopped"
     assert instance.stop(run, 1), "the child is still there, and is ended"
@@ -114,8 +114,9 @@ def test_the_server_dies_with_its_supervisor(tmp_path: Path, run: Path) -> None:
 def test_one_supervisor_a_folder(tmp_path: Path, run: Path) -> None:
     file = unit(tmp_path, STUBBORN)
     pid = instance.start(file, run).pid
-    with pytest.raises(UserError, match="supervisor ended with exit status 2"):
+    with pytest.raises(UserError, match=r"a server is supervised in .* already, by process \d+"):
         instance.start(file, run)
+    assert supervisor.main(str(file), str(run)) == 2, "the lock says the same to a second supervisor"
     assert pid in supervisor.marked(run)
 
 
