@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from patches import apply, series
+from patches import apply, refresh, series
 from patches.errors import PatchError
-from tests.patches.world import LONG, World, fingerprint
+from tests.patches.world import LONG, PRISTINE, World, fingerprint
 
 NAME = "0001-bad.patch"
 GOOD = {
@@ -275,3 +275,15 @@ def test_any_changed_byte_of_a_patch_is_noticed_with_its_line(world: World) -> N
         found = world.sentences()
         # A byte of the diff may leave a file that does not compile; then that file is named.
         assert found and re.match(r"(0001-bad\.patch|sglang/\w+\.py):\d+: ", found[0]), (at, found)
+
+
+def test_a_patch_that_refresh_would_write_otherwise_is_named_with_the_line(world: World) -> None:
+    """Same effect, right sums, but the words beside `@@` or the choice of hunks are somebody else's."""
+    old, new = PRISTINE["sglang/deep/er/mod.py"], b"def f():\n    return 2\n"
+    world.series(("one", {"sglang/deep/er/mod.py": new}))
+    path = world.folder / "0001-one.patch"
+    path.write_bytes(path.read_bytes().replace(b"@@ -1,2 +1,2 @@\n", b"@@ -1,2 +1,2 @@ def g\n"))
+    (world.folder / "SHA256SUMS").write_bytes(refresh.sums(series.load(where=world.folder).patches))
+    line = path.read_bytes().split(b"\n").index(b"@@ -1,2 +1,2 @@ def g") + 1
+    assert world.sentences()[0].startswith(f"0001-one.patch:{line}: is not written as `make refresh` writes it")
+    assert apply.judge(series.load(where=world.folder).chains, lambda _: old).changes == {"sglang/deep/er/mod.py": new}

@@ -97,6 +97,7 @@ def test_commit_ids_are_the_same_everywhere_whatever_the_user_has_set_up(
     bench.world.series(*EDITS)
     bench.lay_out()
     first = bench.git("rev-parse", "HEAD")
+    assert set(bench.git("log", "--format=%at %ct %an %cn").splitlines()) == {"1767225600 1767225600 patch series patch series"}
     # A hostile home: hooks that fail, line-end conversion, ignored files, an outer repository, git's own variables.
     hooks = tmp_path / "hooks"
     hooks.mkdir()

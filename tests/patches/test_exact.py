@@ -52,6 +52,9 @@ def test_a_diff_leads_there_and_back(old: bytes, new: bytes) -> None:
     back = exact.apply(there.reversed(), new)
     assert back.exact and back.data == old
     assert there.reversed().reversed() == there
+    for hunk in there.reversed().hunks:
+        signs = "".join(line.sign for line in hunk.lines)
+        assert "+-" not in signs  # As a diff is written: what goes, then what comes.
 
 
 @given(TEXTS.filter(bool))
@@ -102,6 +105,17 @@ def test_a_moved_hunk_is_reported_with_its_offset() -> None:
     made = parts(LONG, LONG.replace(b"line_20 = 20\n", b""))
     result = exact.apply(made, b"# above\n# above\n" + LONG)
     assert [shift.offset for shift in result.shifts] == [2] and not result.misses
+
+
+def test_hunks_keep_their_order_also_when_their_lines_do_not() -> None:
+    """The first hunk's lines are now below the second's: the second has no place, though its lines are where it says."""
+    made = parts(LONG, LONG.replace(b"line_2 = 2\n", b"two = 2\n").replace(b"line_30 = 30\n", b"thirty = 30\n"))
+    lines = exact.split(LONG)
+    other = b"".join([b"# above\n"] * 5 + lines[5:] + lines[:5])
+    result = exact.apply(made, other)
+    assert [shift.offset for shift in result.shifts] == [40]
+    assert [miss.hunk.old_start for miss in result.misses] == [27]
+    assert result.data == other.replace(b"line_2 = 2\n", b"two = 2\n")
 
 
 def test_the_nearest_place_is_named_with_expected_and_found() -> None:
