@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 import sys
 
-from .rewriting import Importer
 from .rewrites import rewrites
+from .rewriting import Importer
 
 #: Environment variable that chooses the attention of the backend named "triton": `ref` (plain torch) or `triton`.
 ATTENTION_VARIABLE = "SGLANG_CPU_ATTN"
@@ -27,4 +27,4 @@ def install() -> None:
     attention = os.environ.get(ATTENTION_VARIABLE, "ref")
     if attention not in ("ref", "triton"):
         raise ValueError(f"{ATTENTION_VARIABLE} is {attention!r}: expected 'ref' or 'triton'")
-    sys.meta_path.insert(0, Importer(rewrites(reference_attention=attention == "ref")))
+    sys.meta_path.insert(0, Importer(rewrites(reference=attention == "ref")))

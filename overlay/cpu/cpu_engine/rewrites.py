@@ -11,12 +11,18 @@ _ATTENTION = "sglang.srt.layers.attention"
 
 #: "triton" is the name that stands for the reference backend: DFlashWorker turns a drafter's backend that it doesn't
 #: know into flashinfer.
-_REFERENCE_ATTENTION = (
+_REFERENCE = (
     Rewrite(
         module=f"{_ATTENTION}.attention_registry",
         old=f"from {_ATTENTION}.triton_backend import TritonAttnBackend",
         new="from cpu_engine.attention import ReferenceAttnBackend as TritonAttnBackend",
         reason="the attention kernels are a hundred times slower in Triton's interpreter than plain torch",
+    ),
+    Rewrite(
+        module="sglang.srt.speculative.spec_utils",
+        old="):\n    assign_req_to_token_pool[(batch_size,)](",
+        new="):\n    from cpu_engine.kernels import assign_req_to_token_pool\n    assign_req_to_token_pool(",
+        reason="this kernel, which runs three times in a verify step, is most of its time in Triton's interpreter",
     ),
 )
 
@@ -114,6 +120,6 @@ _GATED_DELTA_NET = (
 )
 
 
-def rewrites(*, reference_attention: bool) -> tuple[Rewrite, ...]:
-    """All rewrites of the CPU engine, with plain torch or with SGLang's own Triton kernels for attention."""
-    return (*_TORCH, *_DEVICE, *_GATED_DELTA_NET, *(_REFERENCE_ATTENTION if reference_attention else ()))
+def rewrites(*, reference: bool) -> tuple[Rewrite, ...]:
+    """All rewrites of the CPU engine: with plain torch for its slowest kernels, or with all of SGLang's own."""
+    return (*_TORCH, *_DEVICE, *_GATED_DELTA_NET, *(_REFERENCE if reference else ()))
