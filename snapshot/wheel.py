@@ -54,7 +54,7 @@ def _download(manifest: Manifest, wheel: Path) -> None:
         requirement.write_text(f"{PACKAGE}=={manifest.version} --hash=sha256:{manifest.wheel_sha256}\n")
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input", "--no-deps"]
         tagged = ["--python-version", interpreter.removeprefix("cp"), "--implementation", "cp", "--abi", abi, *platforms]
-        only = ["--only-binary", ":all:", "--require-hashes", "--dest", temporary, "--requirement", str(requirement)]
+        only = ["--only-binary", ":all:", "--dest", temporary, "--requirement", str(requirement)]
         done = Local().run([*pip, *tagged, *only], timeout=DEADLINE)
         if done.rc:
             reasons = [line for line in done.stderr.decode(errors="replace").splitlines() if line.startswith("ERROR: ")]

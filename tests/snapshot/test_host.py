@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shlex
@@ -79,13 +80,13 @@ def test_edited_deleted_and_added_files_are_named_and_the_package_is_not_taken(
     assert [row.split(",")[0].split() for row in named] == [["foreign", ADDED], ["changed", EDITED], ["missing", DELETED]]
     assert not (cache / "hosts").exists()
 
-    assert snapshot("check", site, "--json") == 1
+    assert snapshot("check", site, "--json", name="local") == 1
     found = json.loads(capsys.readouterr().out)
     assert (found["same"], found["changed"], found["missing"], found["foreign"]) == (2527, [EDITED], [DELETED], [ADDED])
 
-    assert snapshot("fetch", site, "--keep") == 1
+    assert snapshot("fetch", site, "--keep", name="local") == 1
     assert "NOT the pin" in capsys.readouterr().out
-    assert (cache / "hosts/box/snapshot" / EDITED).read_bytes().endswith(b"# quick fix\n")
+    assert (cache / "hosts/local/snapshot" / EDITED).read_bytes().endswith(b"# quick fix\n")
 
 
 def test_another_version_is_named_and_not_taken(
@@ -95,26 +96,31 @@ def test_another_version_is_named_and_not_taken(
     with pytest.raises(UserError, match="not taken"):
         snapshot("fetch", site)
     assert "is version 0.5.10.post1, not 0.5.11" in capsys.readouterr().out
-    assert snapshot("check", site) == 1
+    assert snapshot("check", site, name="local") == 1
     assert not (cache / "hosts").exists()
 
 
-def test_links_come_as_the_files_that_they_name(sshd: Sshd, cache: Path, site: Path) -> None:
-    """Some installers link a package's files from their cache, one by one."""
+def test_links_come_as_the_files_that_they_name(sshd: Sshd, cache: Path, site: Path, pin: Manifest) -> None:
+    """Some installers link a package's files from their cache, one by one, and equal files with each other."""
     for name in (EDITED, "sglang/README.md"):
         (site.parent / Path(name).name).write_bytes((site / name).read_bytes())
         (site / name).unlink()
         (site / name).symlink_to(site.parent / Path(name).name)
-    os.link(site / "sglang/srt/constants.py", site / "twin")
+    one, other, *_ = (name for name, digest in pin.files.items() if digest == hashlib.sha256(b"").hexdigest())
+    (site / other).unlink()
+    os.link(site / one, site / other)
     assert snapshot("fetch", site) == 0
 
 
-def test_the_package_is_found_without_importing_it_and_without_the_home_directory(sshd: Sshd, cache: Path, site: Path) -> None:
+def test_the_package_is_found_without_importing_it_and_not_in_the_working_directory(
+    cache: Path, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     overwrite(site / "sglang/__init__.py", b"raise SystemExit('imported')\n")
-    (Path.home() / "sglang").mkdir()
-    (Path.home() / "sglang/__init__.py").write_text("")
-    with pytest.raises(UserError, match="not taken"):
-        snapshot("fetch", site)
+    (tmp_path / "work/sglang").mkdir(parents=True)
+    (tmp_path / "work/sglang/__init__.py").write_text("")
+    monkeypatch.chdir(tmp_path / "work")
+    assert snapshot("check", site, name="local") == 1
+    assert f"{site}/sglang against sglang 0.5.11: 2,528 same, 1 changed" in capsys.readouterr().out
 
 
 def test_a_host_without_the_package_says_which_interpreter_was_asked(sshd: Sshd, cache: Path, site: Path) -> None:

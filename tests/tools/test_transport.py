@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -60,13 +61,16 @@ def test_a_command_that_ignores_its_input_is_no_error(transport: Transport) -> N
     assert transport.run(["true"], input=bytes(8_000_000), timeout=10).rc == 0
 
 
-def test_input_that_cannot_be_read_is_an_error(transport: Transport) -> None:
-    class Broken(io.RawIOBase):
+def test_input_that_cannot_be_read_is_an_error_and_ends_the_command(transport: Transport, tmp_path: Path) -> None:
+    class Broken(io.BytesIO):
         def read(self, size: int = -1) -> bytes:
+            if block := super().read(4):
+                return block
             raise OSError("disk gone")
 
     with pytest.raises(OSError, match="disk gone"):
-        transport.run(["cat"], input=Broken(), timeout=10)
+        transport.run(["sh", "-c", f"cat >/dev/null; touch {tmp_path}/took-half-for-all"], input=Broken(b"half"), timeout=600)
+    assert not (tmp_path / "took-half-for-all").exists()
 
 
 def test_death_by_signal_is_an_exit_status(transport: Transport) -> None:
@@ -199,6 +203,22 @@ def test_a_host_that_freezes_between_commands_is_given_up(sshd: Sshd, box: Ssh, 
     monkeypatch.setattr("tools.transport.ssh.CONNECT", 0.5)
     box.run(["true"], timeout=10)
     sshd.freeze()
+    with pytest.raises(Unreachable, match="no answer within"):
+        box.run(["true"], timeout=10)
+
+
+def test_a_host_that_freezes_before_it_answers_is_given_up(sshd: Sshd, box: Ssh, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tools.transport.ssh.CONNECT", 1.0)
+    box.run(["true"], timeout=10)
+    connected = box._connection.transport
+    real = connected.open_session
+
+    def open_then_freeze(**options: float) -> object:
+        channel = real(**options)
+        sshd.freeze()
+        return channel
+
+    monkeypatch.setattr(connected, "open_session", open_then_freeze)
     with pytest.raises(Unreachable, match="no answer within"):
         box.run(["true"], timeout=10)
 
