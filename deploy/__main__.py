@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import signal
 from pathlib import Path
 
 from deploy import inputs, inventory, verbs
@@ -40,6 +41,8 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Run one command; returns the exit code."""
     args = parser().parse_args()
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # like ^C: a rollout takes back what it began
+        signal.signal(ending, signal.default_int_handler)
     entry = inventory.load(args.host, file=args.inventory, port=os.environ.get("PORT"))
     if getattr(args, "profile", None):
         entry = dataclasses.replace(entry, profile=args.profile)

@@ -9,6 +9,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import overlay.engine
 import overlay.site
@@ -82,16 +83,16 @@ def gather(entry: Entry) -> Inputs:
     )
 
 
-def assemble(entry: Entry, pair: pairs.Pair, *, shims: Path, digests: dict[str, str], **parts: object) -> Inputs:
+def assemble(entry: Entry, pair: pairs.Pair, *, python: Path, shims: Path, digests: dict[str, str], **parts: Any) -> Inputs:
     """Inputs from their parts; adds the digests of what lies in this checkout and of how the server is started."""
     arguments = unit.arguments(entry, pair)
     own = {
         "shims": digest.of_folders(shims),
         "hook": digest.of_folders(HOOK),
         "models": pair.digest(),
-        "arguments": hashlib.sha256(json.dumps(arguments).encode()).hexdigest(),
+        "arguments": hashlib.sha256(json.dumps([str(python), *arguments]).encode()).hexdigest(),
     }
-    return Inputs(entry, pair, VERSION, shims=shims, arguments=arguments, digests={**digests, **own}, **parts)
+    return Inputs(entry, pair, VERSION, python=python, shims=shims, arguments=arguments, digests={**digests, **own}, **parts)
 
 
 def environment(inputs: Inputs, layout: Layout) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Where things lie under a host's root. Pure paths, the same on every host.
+"""Where things lie under a host's root. Pure paths, the same on every host. Under `root`:
 
     releases/<id>/{site,units,env,manifest.json,probes.json}   never written again once they have this name
     current, previous                                          symlinks to releases

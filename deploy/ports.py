@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 _LISTEN = "0A"
@@ -24,6 +25,13 @@ def holder(port: int) -> tuple[int | None, str] | None:
         except OSError:
             continue  # gone meanwhile, or another user's
     return None, "a process of another user"
+
+
+def free() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def _listening(port: int) -> set[str]:

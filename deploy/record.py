@@ -13,7 +13,7 @@ from pathlib import Path
 import overlay.engine
 import overlay.site
 import snapshot.tree
-from deploy import digest, health, instance, pairs, semantic, unit
+from deploy import digest, health, instance, pairs, ports, semantic, unit
 from deploy.inventory import Entry
 from deploy.pairs import Pair, Probes
 from deploy.sandbox import Sandbox
@@ -25,14 +25,14 @@ PROBES, TOKENS = 8, 48
 
 
 def run(entry: Entry) -> int:
-    """Record the probes of the entry's pair, on its profile and port."""
+    """Record the probes of the entry's pair, on its profile; whatever serves goes on."""
     pair = pairs.find(entry.pair)
     prompts = json.loads((pair.folder / "prompts.json").read_text())[:PROBES]
     site = overlay.site.build(entry.profile)
     roots = (snapshot.tree.pristine(VERSION), site.root)
     probes = Probes(digest.of_folders(pair.target), TOKENS, tuple(map(tuple, prompts)), ())
     with tempfile.TemporaryDirectory() as folder:
-        host = Sandbox(dataclasses.replace(entry, root=Path(folder)))
+        host = Sandbox(dataclasses.replace(entry, root=Path(folder), port=ports.free()))
         answers = ask_target(host, pair, probes, site.python, overlay.engine.environment(*roots))
     rows = [
         {"input_ids": list(prompt), "output_ids": answer["output_ids"]} for prompt, answer in zip(prompts, answers, strict=True)

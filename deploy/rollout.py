@@ -86,7 +86,7 @@ def as_json(recap: Recap) -> dict[str, Any]:
 
 
 def _fail(plan: Plan, host: Host, recap: Recap, begun: list[Step], error: BaseException, watch: Watch) -> None:
-    recap.failure = f"{begun[-1].name}: {str(error) or type(error).__name__}"
+    recap.failure = f"{begun[-1].name}: {_reason(error)}"
     if not isinstance(error, (StepFailed, UserError, KeyboardInterrupt)):
         traceback.print_exception(error)  # a defect of ours: say where, and still bring the host back
     touched = any(step.disruptive for step in begun)
@@ -107,6 +107,10 @@ def _serves(host: Host, release: str | None) -> bool:
     return release is not None and facts.current == release and facts.instance.release == release and facts.live
 
 
+def _reason(error: BaseException) -> str:
+    return "interrupted" if isinstance(error, KeyboardInterrupt) else str(error) or type(error).__name__
+
+
 def _do(recap: Recap, name: str, good: str, action: Callable[[], str | None], watch: Watch, say: str) -> BaseException | None:
     """Run one action and add its row; returns what went wrong."""
     begin, error, detail = time.monotonic(), None, None
@@ -114,7 +118,7 @@ def _do(recap: Recap, name: str, good: str, action: Callable[[], str | None], wa
         with watch(say):
             detail = action()
     except (Exception, KeyboardInterrupt) as caught:
-        error, detail = caught, str(caught) or type(caught).__name__
+        error, detail = caught, _reason(caught)
     outcome = good if error is None else "failed" if good == "ok" else "undo failed"
     if detail is not None:
         recap.rows.append(Row(name, outcome, round(time.monotonic() - begin, 1), detail))

@@ -13,6 +13,7 @@ import subprocess
 from pathlib import Path
 
 from deploy.layout import Layout
+from tools.cli import UserError
 
 #: Seconds that flushing a file system may take.
 FLUSH = 120
@@ -58,7 +59,10 @@ def fsync_folder(folder: Path) -> None:
 
 def flush(path: Path) -> None:
     """Make everything on the file system of `path` durable."""
-    subprocess.run(["sync", "-f", str(path)], check=True, timeout=FLUSH)
+    try:
+        subprocess.run(["sync", "-f", str(path)], check=True, timeout=FLUSH)
+    except subprocess.TimeoutExpired:
+        raise UserError(f"the file system of {path} did not get its data to the disk within {FLUSH} s") from None
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -126,7 +126,7 @@ def curl(endpoint: str, model: str) -> str:
 
 
 def _served(host: Host) -> float | None:
-    """The running server's mean accept length."""
+    """The running server's mean accept length; None until it has reported one, which it does every few dozen steps."""
     try:
         states = host.ask("/server_info", timeout=ANSWER)["internal_states"]
     except NoAnswer:

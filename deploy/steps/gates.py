@@ -48,9 +48,7 @@ class Prove(Step):
 
     def apply(self, host: Host) -> str:
         manifest = host.manifest(self.release)
-        findings = proof.identity(
-            manifest, ask(host, "/server_info", timeout=REPORT), ask(host, "/model_info", timeout=REPORT)
-        )
+        findings = proof.identity(manifest, ask(host, "/server_info", timeout=REPORT), ask(host, "/model_info", timeout=REPORT))
         evidence = proof.loaded(manifest, host.root() / "releases" / self.release / "site", host.attested())
         if findings := [*findings, *evidence.findings]:
             raise StepFailed(proof.sentence(findings))

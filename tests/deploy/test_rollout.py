@@ -179,6 +179,40 @@ def test_a_controller_killed_after_any_step_leaves_what_a_second_apply_mends(
         assert facts.previous == old.release
 
 
+INTERRUPTED = """
+import dataclasses, signal, sys
+from pathlib import Path
+sys.path.insert(0, {repo!r})
+from deploy import __main__ as command, inputs, inventory
+from tests.deploy import world
+from tools import cli
+entry = dataclasses.replace(world.make_entry(Path({root!r})), port={port})
+inventory.load = lambda *args, **more: entry
+inputs.gather = lambda entry: world.make_inputs(Path({folder!r}), entry, MUTE=True)
+sys.argv = ["deploy", "apply"]
+cli.run(command.main)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_controller_takes_back_what_it_began(
+    host: Sandbox, inputs_of: Make, tmp_path: Path, how: signal.Signals
+) -> None:
+    old = inputs_of()
+    verbs.apply(host, old, json=True)
+    repo = str(Path(__file__).parents[2])
+    code = INTERRUPTED.format(repo=repo, root=str(host.entry.root), port=host.entry.port, folder=str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", code], cwd=repo, stderr=subprocess.PIPE, text=True) as controller:
+        end = time.monotonic() + 30
+        while host.instance().release in (None, old.release) or not host.facts().live:
+            assert time.monotonic() < end and controller.poll() is None
+        controller.send_signal(how)
+        assert controller.stderr and "health: interrupted" in controller.stderr.read()
+        assert controller.wait(30) == 3
+    facts = host.facts()
+    assert (facts.current, facts.instance.release, facts.live) == (old.release, old.release, True)
+
+
 def test_two_applies_at_once_and_who_holds_the_host(host: Sandbox, inputs_of: Make) -> None:
     with host.hold("apply"), pytest.raises(UserError, match=rf"`apply` of .* \(process {os.getpid()}\) works on this host since"):
         verbs.apply(host, inputs_of(), json=True)

@@ -90,7 +90,7 @@ def test_a_bad_answer_is_named_in_time(script: list[bytes | float], said: str) -
 
 def test_nobody_there() -> None:
     with pytest.raises(http.NoAnswer, match="refused"):
-        http.ask(world.free_port(), "/health", timeout=1)
+        http.ask(ports.free(), "/health", timeout=1)
 
 
 def test_arguments_of_a_server(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def cli(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
 def test_status_of_a_host_that_was_never_used(tmp_path: Path) -> None:
     inventory = tmp_path / "hosts.toml"
     text = (REPO / "deploy" / "hosts.toml").read_text()
-    inventory.write_text(text.replace(".cache/sandbox", str(tmp_path / "root")).replace("30000", str(world.free_port())))
+    inventory.write_text(text.replace(".cache/sandbox", str(tmp_path / "root")).replace("30000", str(ports.free())))
     plain = cli("status", "--inventory", str(inventory))
     assert plain.returncode == 0 and "none" in plain.stdout and "\x1b" not in plain.stdout
     machine = json.loads(cli("status", "--json", "--inventory", str(inventory)).stdout)

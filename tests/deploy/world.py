@@ -7,11 +7,10 @@ Its server is a few lines of standard library that answer as SGLang's does; what
 from __future__ import annotations
 
 import json
-import socket
 import sys
 from pathlib import Path
 
-from deploy import inputs, staging
+from deploy import inputs, ports, staging
 from deploy.inputs import Change, Inputs
 from deploy.inventory import Entry, Limits
 from deploy.pairs import Pair
@@ -19,7 +18,7 @@ from deploy.pairs import Pair
 TOKENS = 6
 PROMPTS = ([3, 1, 4], [1, 5, 9, 2])
 
-SERVER = '''
+SERVER = """
 import argparse, json, multiprocessing, os, signal, sys, threading, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from sglang import behaviour, version
@@ -80,7 +79,7 @@ def work(ready):
 
 if __name__ == "__main__":
     main()
-'''
+"""
 
 
 def behave(tree: Path, **how: object) -> Path:
@@ -98,17 +97,10 @@ def behave(tree: Path, **how: object) -> Path:
     return tree
 
 
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def make_entry(root: Path, **more: object) -> Entry:
     """An inventory entry with short limits."""
     limits = Limits(start=20, drain=2, answer=5, accept_min=1.0, accept_max=8.0)
-    given = {"profile": "cpu", "pair": "pair", "port": free_port(), "limits": limits, **more}
+    given = {"profile": "cpu", "pair": "pair", "port": ports.free(), "limits": limits, **more}
     return Entry(name="sandbox", transport="local", root=root, **given)
 
 
