@@ -6,6 +6,7 @@ caller's shell (PYTHONPATH, SGLANG_*, CUDA_*) can't change what an engine does.
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -27,6 +28,14 @@ _FIXED = {
     "OMP_NUM_THREADS": "1",
     "PYTHONNOUSERSITE": "1",
     "PYTHONUNBUFFERED": "1",
+}
+
+#: What a hybrid target (gated delta net and attention layers) needs beside that.
+_HYBRID_ARGS: dict[str, object] = {
+    # Its configuration is a vision-language model's; the test pairs have no vision part.
+    "enable_multimodal": False,
+    # SGLang 0.5.11 refuses a prefix cache of recurrent states together with speculation.
+    "disable_radix_cache": True,
 }
 
 #: `sglang.Engine` arguments that every engine on a CPU needs, sized for the test pairs.
@@ -63,12 +72,12 @@ def environment(*roots: Path, attention: str = "ref") -> dict[str, str]:
 def server_args(target: Path, drafter: Path | None = None, **more: object) -> dict[str, object]:
     """Arguments of `sglang.Engine` on the CPU: the common ones, the model's, and `more`, which wins.
 
-    With `drafter` the algorithm is DFLASH unless `more` names another.
+    `target` and `drafter` are model folders. With `drafter` the algorithm is DFLASH unless `more` names another.
     """
     models: dict[str, object] = {"model_path": str(target)}
     if drafter is not None:
         models |= {"speculative_algorithm": "DFLASH", "speculative_draft_model_path": str(drafter)}
-    return SERVER_ARGS | models | more
+    return SERVER_ARGS | models | (_HYBRID_ARGS if _is_hybrid(target) else {}) | more
 
 
 def server_flags(target: Path, drafter: Path | None = None, **more: object) -> list[str]:
@@ -84,3 +93,8 @@ def server_flags(target: Path, drafter: Path | None = None, **more: object) -> l
         if value is not True:
             flags.append(str(value))
     return flags
+
+
+def _is_hybrid(target: Path) -> bool:
+    config = json.loads((target / "config.json").read_text())
+    return "linear_attention" in config.get("text_config", config).get("layer_types", ())

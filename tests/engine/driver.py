@@ -1,0 +1,106 @@
+"""Runs on the CPU engine's Python: imports once what SGLang stands on, then runs every job in a fork of itself.
+
+A job is a JSON file named on a line of standard input: `kind` (a function of `JOBS`), its arguments, `log` and `out`.
+For each job one line says the process id of its fork and one, when it has ended, its exit status. A fork leads its own
+process group, writes what it prints to `log` and its result as JSON to `out`, which is there only if it is whole.
+
+SGLang's processes are forked from the job's too, instead of spawned: importing everything anew in each of them takes
+three times as long as all the rest of an engine's start.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import multiprocessing
+import os
+import signal
+import sys
+from pathlib import Path
+
+#: What `sglang` imports of others, from which no thread starts.
+PRELOADED = (
+    *("IPython", "PIL.Image", "aiohttp", "compressed_tensors", "dill", "einops", "fastapi", "fsspec", "gguf", "msgspec"),
+    *("openai", "orjson", "pybase64", "requests", "sentencepiece", "soundfile", "torch", "torch._dynamo"),
+    *("torch._inductor.compile_fx", "torchvision", "transformers", "transformers.models.auto.modeling_auto"),
+    *("triton", "uvicorn", "uvloop", "zmq.asyncio"),
+)
+_PR_SET_PDEATHSIG = 1
+
+
+def generate(
+    tree: str, server_args: dict, prompts: list, sampling: dict | list[dict]
+) -> list[dict]:
+    """Start an engine from the import root `tree`, and return its answers to `prompts` (texts or lists of tokens)."""
+    sys.path.insert(0, tree)
+    os.environ["PYTHONPATH"] = os.pathsep.join([tree, os.environ["PYTHONPATH"]])
+    multiprocessing.set_start_method("fork", force=True)
+    multiprocessing.set_start_method = lambda *_args, **_kwargs: None
+    import sglang.srt.managers.scheduler  # noqa: F401  in the processes forked from here it is there already
+    from sglang.srt.entrypoints.engine import Engine
+
+    engine = Engine(**server_args)
+    kind = "prompt" if isinstance(prompts[0], str) else "input_ids"
+    answers = engine.generate(**{kind: prompts}, sampling_params=sampling)
+    engine.shutdown()
+    return [{"text": answer["text"], "output_ids": answer["output_ids"], "meta": answer["meta_info"]} for answer in answers]
+
+
+def reference(model: str, prompts: list, max_new_tokens: int) -> list[list[int]]:
+    """Greedy continuations by Hugging Face's own model and tokenizer, of which SGLang has nothing."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=f"{model}/tokenizer.json")
+    conditional = "ConditionalGeneration" in AutoConfig.from_pretrained(model).architectures[0]
+    loader = AutoModelForImageTextToText if conditional else AutoModelForCausalLM
+    network = loader.from_pretrained(model, dtype=torch.float32).eval()
+    outputs = []
+    for prompt in prompts:
+        tokens = torch.tensor([tokenizer.encode(prompt) if isinstance(prompt, str) else prompt])
+        settings = {"max_new_tokens": max_new_tokens, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+        outputs.append(network.generate(tokens, **settings)[0, tokens.shape[1] :].tolist())
+    return outputs
+
+
+JOBS = {"generate": generate, "reference": reference}
+
+
+def main() -> None:
+    _die_with_parent()
+    for module in PRELOADED:
+        importlib.import_module(module)
+    for line in sys.stdin:
+        job = json.loads(Path(line.strip()).read_text())
+        child = os.fork()
+        if child == 0:
+            _work(job)
+        print(child, flush=True)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def _work(job: dict) -> None:
+    """Do a job in this process, which ends with it."""
+    os.setsid()
+    _die_with_parent()
+    log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for descriptor in (1, 2):
+        os.dup2(log, descriptor)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    result = JOBS[job["kind"]](**job["arguments"])
+    unfinished = Path(job["out"] + ".part")
+    unfinished.write_text(json.dumps(result))
+    unfinished.rename(job["out"])
+    sys.stdout.flush()
+    # No exit handlers: what is left of an engine is killed with the process group.
+    os._exit(0)
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()
