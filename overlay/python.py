@@ -32,9 +32,7 @@ def find(profile: Profile) -> Path:
 
 def make_environment(profile: Profile, place: Path) -> Path:
     """Make a virtual environment without packages, not even pip, at `place`; returns its interpreter."""
-    made = subprocess.run(
-        [find(profile), "-m", "venv", "--without-pip", place], capture_output=True, text=True, check=False
-    )
+    made = subprocess.run([find(profile), "-m", "venv", "--without-pip", place], capture_output=True, text=True, check=False)
     if made.returncode != 0:
         raise UserError(f"Python {profile.python} cannot make a virtual environment: {made.stderr.strip()[-300:]}")
     return place / "bin" / "python"

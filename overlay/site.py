@@ -54,6 +54,7 @@ def build(profile: str = "cpu") -> Site:
         with _alone(place):
             # Another process may have made it while this one waited.
             if not _whole(place, site):
+                _remove_leftovers(place)
                 _make(chosen, pins, place, digest)
     return site
 
@@ -62,6 +63,12 @@ def _whole(place: Path, site: Site) -> bool:
     stamp = place / "lock"
     # The interpreter is a link: it dangles when the machine's Python has gone.
     return site.python.exists() and stamp.is_file() and stamp.read_text() == site.digest
+
+
+def _remove_leftovers(place: Path) -> None:
+    """What builds that were killed left behind; to be called by the one that holds the site's lock."""
+    for leftover in place.parent.glob(f".{place.name}.*/"):
+        shutil.rmtree(leftover)
 
 
 def _make(profile: Profile, pins: tuple[lock.Pin, ...], place: Path, digest: str) -> None:

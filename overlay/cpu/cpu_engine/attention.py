@@ -134,9 +134,7 @@ def _unpack(mask: torch.Tensor, prefixes: torch.Tensor, cached: torch.Tensor, q:
     n, p = cached.shape
     widths = prefixes + q
     starts = (q * widths).cumsum(0) - q * widths
-    columns = torch.cat(
-        [torch.arange(p).expand(n, p).clamp(max=widths[:, None] - 1), prefixes[:, None] + torch.arange(q)], dim=1
-    )
+    columns = torch.cat([torch.arange(p).expand(n, p).clamp(max=widths[:, None] - 1), prefixes[:, None] + torch.arange(q)], dim=1)
     index = starts[:, None, None] + torch.arange(q)[:, None] * widths[:, None, None] + columns[:, None]
     exists = torch.cat([cached, cached.new_ones(n, q)], dim=1)
     return mask[index].bool() & exists[:, None]

@@ -61,4 +61,4 @@ for _name in (
     "sparse_flash_attn",
     "test_utils",
 ):
-    sys.modules[f"{__name__}.{_name}"] = _Names(f"{__name__}.{_name}")
+    globals()[_name] = sys.modules[f"{__name__}.{_name}"] = _Names(f"{__name__}.{_name}")
