@@ -20,16 +20,3 @@ def append(path: Path, event: dict[str, Any]) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def last(path: Path, verb: str | None = None) -> dict[str, Any] | None:
-    """The newest event, of `verb` if given."""
-    try:
-        lines = path.read_text().splitlines()
-    except FileNotFoundError:
-        return None
-    for line in reversed(lines):
-        event = json.loads(line)
-        if verb in (None, event.get("verb")):
-            return event
-    return None

@@ -97,7 +97,7 @@ def status(facts: Facts, host: str, endpoint: str, served: float | None) -> None
         + (f", restarted {running.restarts} times" if running.restarts else "")
         + (f" ({running.exit})" if running.exit and not running.running else ""),
         "health": f"live at {endpoint}" if facts.live else facts.stranger or "does not answer",
-        "accept length": f"{served:.2f} tokens a verify step so far" if served else "not reported yet (the server does at times)",
+        "accept length": f"{served:.2f} tokens a verify step so far" if served else "not known yet for this process",
         "releases": ", ".join(facts.releases) or "none",
     }
     out.print(f"[bold]{escape(host)}[/]")

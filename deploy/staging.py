@@ -11,7 +11,6 @@ import errno
 import json
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 from deploy import digest, manifest, switch, unit
@@ -60,7 +59,7 @@ def check_space(inputs: Inputs, layout: Layout) -> None:
     copied = sum(path.stat().st_size for root in (inputs.tree / "sglang", inputs.shims) for path in digest.files(root))
     linked, folders = measure(inputs.site)
     same = inputs.site.stat().st_dev == layout.releases.stat().st_dev
-    need = copied + folders.folders * 4096 + (0 if same else linked) + RESERVE
+    need = copied + folders * 4096 + (0 if same else linked) + RESERVE
     disk = os.statvfs(layout.releases)
     free = disk.f_bavail * disk.f_frsize
     if free < need:
@@ -128,22 +127,13 @@ def hashes(root: Path) -> dict[str, str]:
     return {path.relative_to(root).as_posix(): digest.of_file(path) for path in digest.files(root)}
 
 
-@dataclass
-class Count:
-    """What a tree holds."""
-
-    files: int = 0
-    folders: int = 0
-
-
-def measure(root: Path) -> tuple[int, Count]:
-    """Bytes of the files under `root`, and their number."""
-    size, count = 0, Count()
+def measure(root: Path) -> tuple[int, int]:
+    """Bytes of the files under `root`, and the number of its folders."""
+    size = number = 0
     for folder, _, names in os.walk(root):
-        count.folders += 1
-        count.files += len(names)
+        number += 1
         size += sum(os.lstat(os.path.join(folder, name)).st_size for name in names)
-    return size, count
+    return size, number
 
 
 def link_tree(source: Path, target: Path) -> int:
