@@ -52,11 +52,13 @@ class Sshd:
         assert Path(SSHD).exists(), "these tests need OpenSSH's server: apt-get install openssh-server"
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)  # where a privileged sshd shuts itself in before login
+        # HOME is set for the sessions too: what the real user's shell does when it starts is no part of a test, and a session
+        # that a test kills in the middle of it would leave that half done.
         config = self.folder / "sshd_config"
         config.write_text(
             f"ListenAddress 127.0.0.1\nPort {self.port}\nHostKey {self.folder}/host_key\nPidFile none\n"
             f"AuthorizedKeysFile {self.home}/.ssh/id_ed25519.pub\nPasswordAuthentication no\nUsePAM no\nStrictModes no\n"
-            "PermitRootLogin yes\n"
+            f"PermitRootLogin yes\nSetEnv HOME={self.home}\n"
         )
         log = (self.folder / "sshd.log").open("ab")
         self._server = subprocess.Popen([SSHD, "-D", "-e", "-f", config], stdout=log, stderr=log, start_new_session=True)
