@@ -27,8 +27,8 @@ def failure(stderr: str, profile: Profile) -> UserError:
     missing = _NOT_FOUND.search(stderr)
     if missing and _LOCAL_VERSION.search(missing["wanted"]):
         return UserError(
-            f"pip does not find {missing['wanted']}: add {profile.pip} to pip, "
-            "by setting PIP_EXTRA_INDEX_URL to its address (pytorch.org/get-started names it), and run this again"
+            f"pip does not find {missing['wanted']}: add {profile.pip} to pip, by setting PIP_EXTRA_INDEX_URL "
+            "to the address that PyTorch's installation page gives for CPU, and run this again"
         )
     if missing:
         return UserError(f"pip does not find {missing['wanted']}, which the overlay profile {profile.name} pins")

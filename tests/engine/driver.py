@@ -29,9 +29,7 @@ PRELOADED = (
 _PR_SET_PDEATHSIG = 1
 
 
-def generate(
-    tree: str, server_args: dict, prompts: list, sampling: dict | list[dict]
-) -> list[dict]:
+def generate(tree: str, server_args: dict, prompts: list, sampling: dict | list[dict]) -> list[dict]:
     """Start an engine from the import root `tree`, and return its answers to `prompts` (texts or lists of tokens)."""
     sys.path.insert(0, tree)
     os.environ["PYTHONPATH"] = os.pathsep.join([tree, os.environ["PYTHONPATH"]])
