@@ -92,8 +92,9 @@ def test_hybrid_recurrent_target(patched_tree: Path) -> None:
 def test_a_seeded_sample_is_the_plain_samplers(mutated_tree) -> None:
     """Seeded, the plain sampler is a function of seed, position and logits, so plain decoding and a tree must agree.
 
-    Greedy and sampled requests share the batch. Seeds need deterministic inference, whose kernels need an accelerator: the
-    tree is without them, as fp32 on one thread is deterministic enough.
+    Seeds need deterministic inference, whose kernels need an accelerator: the tree is without them, as fp32 on one thread is
+    deterministic enough. Temperature alone: with a filter the plain sampler sorts first, and two tokens of nearly the same
+    probability change places with the batch.
     """
     tree = mutated_tree(
         "sglang/srt/model_executor/model_runner.py",
@@ -101,19 +102,18 @@ def test_a_seeded_sample_is_the_plain_samplers(mutated_tree) -> None:
         "            del enable_batch_invariant_mode\n",
     )
     arguments = {
-        "pair": "qwen3-tiny",
-        "prompts": prompts("qwen3-tiny")[:16],
-        "max_new_tokens": 24,
-        "sampling": [{"temperature": 1.0 if seed % 4 else 0, "sampling_seed": seed} for seed in range(16)],
+        "pair": "qwen3-nano",
+        "prompts": [text for text in TEXTS[:4] for _ in range(2)],
+        "max_new_tokens": 16,
+        "sampling": [{"temperature": 1.5, "sampling_seed": seed} for seed in range(8)],
         "env": {"TORCHDYNAMO_DISABLE": "1"},
     }
     engine = {"enable_deterministic_inference": True, "sampling_backend": "pytorch"}
     plain = generate(tree, **arguments, engine=engine)
-    greedy = generate(tree, **(arguments | {"sampling": None}), engine=engine)
-    assert sum(sampled != best for sampled, best in zip(plain.outputs, greedy.outputs, strict=True)) >= 8
-    run = generate(tree, **arguments, engine=engine | {"speculative_algorithm": "DDTREE", "speculative_ddtree_budget": 15})
+    assert all(one != other for one, other in zip(plain.outputs[::2], plain.outputs[1::2], strict=True))
+    run = generate(tree, **arguments, engine=engine | {"speculative_algorithm": "DDTREE", "speculative_ddtree_budget": 8})
     assert run.outputs == plain.outputs
-    assert run.verify_steps < 0.7 * sum(map(len, run.outputs))
+    assert run.verify_steps < 0.8 * sum(map(len, run.outputs))
 
 
 def wrong(run: Run, plain: Run) -> int:
