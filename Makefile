@@ -16,6 +16,8 @@ python  = $(if $(call given,HOST_PYTHON),--python '$(HOST_PYTHON)')
 keep    = $(if $(call given,KEEP),--keep)
 force   = $(if $(call given,FORCE),--force)
 profile = $(if $(call given,PROFILE),--profile '$(PROFILE)')
+site    = $(if $(call given,SITE),'$(SITE)',--profile '$(or $(call given,PROFILE),cpu)')
+gpu     = $(if $(call given,GPU),--gpu '$(GPU)')
 
 # The environment is the lock's alone: nothing of the caller's Python settings comes in.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
@@ -26,6 +28,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F '|' '{ printf "%-17s %s\n", $$1, $$2 }'
 	@echo "options: HOST=a host (default: this machine), HOST_PYTHON=its interpreter, JSON=1, TO=release, PROFILE=overlay profile,"
+	@echo "         SITE=site root, virtual environment, folder of wheels or lock, GPU=sm_120 (both for doctor),"
 	@echo "         KEEP=1 (a host's snapshot that is not the pin), FORCE=1 (edit and refresh: although work would be replaced)"
 
 snapshot: $(PY) ## fetch the pinned SGLang by its hash; HOST=x: take that host's installed package and compare
@@ -45,6 +48,12 @@ edit: $(PY) ## a git work tree of the series, one commit a patch
 
 refresh: $(PY) ## write the edited commits back as patches
 	$(RUN) patches refresh $(force)
+
+doctor: $(PY) ## what of an environment will break, and what mends it: SITE=path or PROFILE=overlay profile; imports nothing
+	$(RUN) overlay doctor $(site) $(gpu) $(json)
+
+explain: $(PY) ## read a traceback from standard input; say which rule it belongs to, the cause, what to check
+	$(RUN) overlay explain $(json)
 
 plan: $(PY) ## what `make apply` would do, step by step; changes nothing
 	$(RUN) deploy plan $(host) $(json) $(profile)

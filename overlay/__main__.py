@@ -1,4 +1,4 @@
-"""`python -m overlay`: build a profile's site, renew its lock."""
+"""`python -m overlay`: build a profile's site, renew its lock, examine an environment, explain an error."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 
 from overlay import lock, profiles
 from overlay import site as sites
+from overlay.doctor import command as examining
 from tools.cli import err, out, run
 
 
@@ -41,6 +42,7 @@ def main() -> int:
         verb.set_defaults(command=command)
         if command is site:
             verb.add_argument("--json", action="store_true", help="print the site's root, python and digest as JSON")
+    examining.add(verbs)
     arguments = parser.parse_args()
     return arguments.command(arguments)
 
