@@ -1,4 +1,4 @@
-"""Small ELF libraries for tests, with chosen NEEDED, RPATH, symbols and GPU code: what the linker reads is right, there is no code.
+"""Small ELF libraries for tests, with chosen NEEDED, RPATH, symbols and GPU code: what the linker reads, and no code.
 
 Addresses are file offsets, so that one loaded segment covers everything.
 """
