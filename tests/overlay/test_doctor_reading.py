@@ -188,3 +188,14 @@ def test_the_reader_imports_neither_torch_nor_anything_but_the_standard_library(
     environment = {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(REPO)]), "PATH": os.environ["PATH"]}
     base = Path(sys._base_executable)
     subprocess.run([base, "-S", "-c", program, tmp_path], check=True, env=environment, cwd=tmp_path)
+
+
+def test_a_stripped_library_that_is_cut_is_damage(tmp_path: Path) -> None:
+    file = library(tmp_path / "a.so", needed=("b.so",), code=(("sass", 90),))
+    data = bytearray(file.read_bytes())
+    data[40:48], data[60:64] = bytes(8), bytes(4)  # no section headers
+    file.write_bytes(data)
+    assert elf.read(file).needed == ("b.so",)
+    file.write_bytes(data[:-1])
+    with pytest.raises(elf.Damaged, match="truncated: "):
+        elf.read(file)

@@ -11,6 +11,7 @@ from overlay.doctor import rules
 from overlay.doctor.facts import Cached, Distribution, Entry, Facts, Gpu, Host, Library, Tool
 from overlay.doctor.fatbin import Code
 from overlay.doctor.finding import Finding, Severity
+from overlay.doctor.symbols import siblings
 
 CUDART, NCCL = "nvidia/cu13/lib/libcudart.so.13", "nvidia/nccl/lib/libnccl.so.2"
 KERNEL = "sgl_kernel/sm100/common_ops.abi3.so"
@@ -431,3 +432,30 @@ def test_a_driver_within_the_major_only_warns() -> None:
 )
 def test_which_code_runs_where(code: Code, gpu: int, runs: bool) -> None:
     assert code.runs_on(gpu) is runs
+
+
+def test_a_missing_file_of_another_major_is_told_once() -> None:
+    assert [one.rule for one in rules.examine(kernel(healthy(), needed=("libcudart.so.12",)))] == ["R2"]
+
+
+def test_a_package_without_any_of_its_files_is_called_hollow() -> None:
+    facts = add(healthy(), dist("alpha", "1.0", files=("alpha/__init__.py", "alpha/b.py")))
+    gone = state(state(facts, "alpha/__init__.py", "missing"), "alpha/b.py", "missing")
+    assert the(gone, "R5").severity is Severity.ERROR and "hollow" in the(gone, "R5").title
+    partly = the(state(facts, "alpha/b.py", "missing"), "R5")
+    assert partly.severity is Severity.WARNING and partly.title == "1 of the 2 files of alpha 1.0 are missing"
+
+
+def test_packages_may_share_a_file_of_the_same_bytes() -> None:
+    one, other = (Distribution(name, "1", (), (Entry("shared/__init__.py", "same", 0),)) for name in ("alpha", "beta"))
+    assert rules.examine(add(healthy(), one, other)) == ()
+
+
+def test_tritons_second_ptxas_serves_new_gpus() -> None:
+    tools = (Tool("ptxas", "ptxas", (12, 8), bundled=True), Tool("ptxas", "ptxas-blackwell", (12, 9), bundled=True))
+    assert rules.examine(on(kernel(healthy(), code=()), gpus=(Gpu("GB10", 121),), tools=tools)) == ()
+
+
+def test_the_nearest_export_is_the_one_most_alike() -> None:
+    symbol, near, far = "_ZN3c101fEi", "_ZN3c101fEj", "_ZN3c101fEPKcRKNS_6DeviceE"
+    assert siblings([symbol], [far, near, "_ZN3c101gEi"]) == {symbol: near}
