@@ -104,7 +104,8 @@ class Host:
     gpus: tuple[Gpu, ...] = ()
     tools: tuple[Tool, ...] = ()
     cached: tuple[Cached, ...] = ()
-    shadows: tuple[str, ...] = ()  # CUDA libraries in folders that the linker searches before or beside the tree
+    shadows: tuple[str, ...] = ()  # CUDA libraries in LD_LIBRARY_PATH, which the linker searches before RUNPATH
+    fallbacks: tuple[str, ...] = ()  # CUDA libraries in the linker's cache, which it searches last
     extra_sites: tuple[str, ...] = ()  # other import roots with packages that this environment sees
     system: frozenset[str] = frozenset()  # sonames that the system's linker cache has
 

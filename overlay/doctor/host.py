@@ -32,7 +32,8 @@ def read(root: Path, environment: Mapping[str, str]) -> Host:
         gpus=gpus,
         tools=tuple(_tools(root, environment)),
         cached=tuple(_cached(environment)),
-        shadows=tuple(sorted({*_in_folders(folders), *listed})),
+        shadows=tuple(sorted(set(_in_folders(folders)))),
+        fallbacks=tuple(sorted(set(listed))),
         extra_sites=tuple(_extra_sites(root, environment)),
         system=system,
     )

@@ -451,6 +451,10 @@ def test_packages_may_share_a_file_of_the_same_bytes() -> None:
     assert rules.examine(add(healthy(), one, other)) == ()
 
 
+def test_the_systems_toolkit_in_the_linkers_cache_is_a_note() -> None:
+    assert the(on(healthy(), fallbacks=("/usr/local/cuda/lib64/libcudart.so.13",)), "R12").severity is Severity.NOTE
+
+
 def test_tritons_second_ptxas_serves_new_gpus() -> None:
     tools = (Tool("ptxas", "ptxas", (12, 8), bundled=True), Tool("ptxas", "ptxas-blackwell", (12, 9), bundled=True))
     assert rules.examine(on(kernel(healthy(), code=()), gpus=(Gpu("GB10", 121),), tools=tools)) == ()

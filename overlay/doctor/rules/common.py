@@ -25,7 +25,8 @@ def torch_cuda(facts: Facts) -> tuple[int, int] | None:
 def is_cpu(facts: Facts) -> bool:
     """Whether the tree's torch is a CPU build, beside which no CUDA library can be loaded at all."""
     version = facts.version("torch")
-    return version is not None and version.endswith("+cpu") and not facts.cuda
+    # Whoever names a CPU build to check kernels against wants to know what they miss.
+    return version is not None and version.endswith("+cpu") and not facts.cuda and not facts.known_exports
 
 
 def torch_name(facts: Facts) -> str:

@@ -49,14 +49,20 @@ def shadowing(facts: Facts) -> Iterator[Finding]:
         return
     own = facts.names()
     unbound = sorted({one.owner or one.path for one in facts.libraries if not one.rpath and any(map(cuda.is_cuda, one.needed))})
-    shadows = [path for path in facts.host.shadows if posixpath.basename(path) in own]
-    if shadows:
+    for severity, paths, where in (
+        (Severity.WARNING, facts.host.shadows, "in LD_LIBRARY_PATH, before the root's own"),
+        # The toolkit of the system: only what asks for a library without RPATH, and before torch is loaded, gets it.
+        (Severity.NOTE, facts.host.fallbacks, "in the linker's cache (/etc/ld.so.conf.d), after the root's own"),
+    ):
+        shadows = [path for path in paths if posixpath.basename(path) in own]
+        if not shadows:
+            continue
         names = sorted({posixpath.basename(path) for path in shadows})
         yield Finding(
             "R12",
-            Severity.WARNING,
-            f"{', '.join(names[:4])} also lie{'s' if len(names) == 1 else ''} where the dynamic linker looks outside of the root",
-            tuple(Evidence("can win over the root's own", path) for path in shadows),
+            severity,
+            f"{', '.join(names[:4])} also lie{'s' if len(names) == 1 else ''} {where}",
+            tuple(Evidence("another copy", path) for path in shadows),
             "another NCCL or cuBLAS than torch's is loaded (CUBLAS_STATUS_INVALID_VALUE, a hang in the first all_reduce)"
             + (f"; without RPATH, so exposed: {', '.join(unbound[:4])}" if unbound else ""),
             "a service environment without LD_LIBRARY_PATH, or without these folders in it",
