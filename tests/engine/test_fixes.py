@@ -28,3 +28,10 @@ def test_a_verify_sets_the_mamba_track_indices(pristine_tree: Path, patched_tree
     """Of each request the track buffer that the scheduler will read next; the pinned tree leaves last prefill's."""
     assert check(pristine_tree, "mamba_track") == {"indices": "stale", "mask": "stale"}
     assert check(patched_tree, "mamba_track") == {"indices": [11, 20], "mask": None}
+
+
+def test_the_verify_mask_fits_at_the_context_limit(pristine_tree: Path, patched_tree: Path) -> None:
+    """Widths of full batches within their own width of the limit, DFLASH's 16 among them: the pinned tree holds none."""
+    batches = [[23, [500]], [23, [500] * 4], [128, [400]], [16, [500]]]
+    assert check(pristine_tree, "mask_buffer", context=512, batches=batches) == [23, 23, 128, 16]
+    assert check(patched_tree, "mask_buffer", context=512, batches=batches) == []

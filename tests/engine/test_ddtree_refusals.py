@@ -1,0 +1,36 @@
+"""What DDTREE can't do is refused at start, in one sentence that names the option to change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from overlay import engine as cpu
+from tests.engine.checking import check
+from tests.engine.harness import pair
+
+#: A setting, and what its refusal must name; None for one that starts.
+SETTINGS: list[tuple[dict, str | None]] = [
+    ({}, None),
+    ({"speculative_ddtree_budget": 1}, None),
+    ({"attention_backend": "flashinfer"}, None),
+    ({"speculative_ddtree_budget": 0}, "--speculative-ddtree-budget"),
+    ({"speculative_ddtree_budget": 2.5}, "--speculative-ddtree-budget"),
+    ({"speculative_num_draft_tokens": 16}, "--speculative-num-draft-tokens"),
+    ({"speculative_dflash_block_size": 1}, "--speculative-dflash-block-size"),
+    ({"page_size": 16}, "--page-size"),
+    ({"attention_backend": "torch_native"}, "--attention-backend"),
+    ({"decode_attention_backend": "fa3"}, "--attention-backend"),
+    ({"linear_attn_prefill_backend": "flashinfer"}, "--linear-attn-backend"),
+    ({"speculative_draft_model_path": None}, "--speculative-draft-model-path"),
+]
+
+
+def test_settings_that_do_not_work(patched_tree: Path) -> None:
+    models = pair("qwen3-tiny")
+    base = cpu.server_args(models / "target", models / "drafter", speculative_algorithm="DDTREE")
+    answers = check(patched_tree, "refusals", base=base, settings=[setting for setting, _ in SETTINGS])
+    for (setting, named), answer in zip(SETTINGS, answers, strict=True):
+        if named is None:
+            assert answer is None, setting
+        else:
+            assert answer is not None and named in answer and "\n" not in answer, (setting, answer)
