@@ -13,9 +13,11 @@ from typing import Any
 
 import overlay.engine
 import overlay.site
+import patches.check
 import patches.series
 import patches.tree
 import snapshot.manifest
+import snapshot.tree
 from deploy import digest, pairs, unit
 from deploy.inventory import Entry
 from deploy.layout import Layout
@@ -57,7 +59,12 @@ class Inputs:
 
 
 def gather(entry: Entry) -> Inputs:
-    """Make or find every input; slow only where something was never fetched or built before."""
+    """Make or find every input; slow only where something was never fetched or built before.
+
+    Raises:
+        UserError: an input can't be had, or `patches.check` finds anything in the series.
+    """
+    patches.check.require(VERSION, patches.series.folder(VERSION), lambda: snapshot.tree.pristine(VERSION))
     pin, series = snapshot.manifest.load(VERSION), patches.series.load(VERSION)
     tree = patches.tree.build(VERSION)
     site = overlay.site.build(entry.profile)

@@ -70,7 +70,11 @@ class Sandbox:
         files = self.manifest(release).files
         odd = [name for name, sha in files.items() if not (site / name).is_file() or digest.of_file(site / name) != sha]
         if odd:
-            raise UserError(f"release {release} was changed after it was staged, in {', '.join(odd[:5])}: it can't be used")
+            folder = self.layout.release(release)
+            raise UserError(
+                f"release {release} was changed after it was staged, in {', '.join(odd[:5])} of {folder / 'site'}: it can't be "
+                f"used; remove {folder}, and the next apply stages it anew"
+            )
 
     def probes(self, release: str) -> pairs.Probes:
         return pairs.load_probes(self.layout.release(release) / "probes.json")

@@ -43,7 +43,7 @@ def _edit(arguments: argparse.Namespace) -> int:
         markup=False,
     )
     if made.aside:
-        out.print(f"the former one, with what was not refreshed, is now {_short(made.aside)}", markup=False)
+        out.print(f"the former one is now {_short(made.aside)}", markup=False)
     out.print("commit, amend or rebase there, then `make refresh`", markup=False)
     return 0
 

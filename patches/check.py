@@ -64,6 +64,21 @@ class Checked:
         return not self.findings and all(verdict.ok for verdict in self.verdicts)
 
 
+def require(version: str, where: Path, pristine: Callable[[], Path]) -> None:
+    """Refuse a series in which `check` finds anything.
+
+    Raises:
+        UserError: the first finding, and how many more there are.
+    """
+    checked = check(version, where, pristine)
+    found = [*checked.findings, *(finding for verdict in checked.verdicts for finding in verdict.findings)]
+    if found:
+        first = found[0]
+        place = first.file if first.line is None else f"{first.file}:{first.line}"
+        more = f" (and {len(found) - 1} more: `make check-patches`)" if len(found) > 1 else ""
+        raise UserError(f"the series is not fit to be deployed: {place}: {first.reason}{more}")
+
+
 def check(version: str, where: Path, pristine: Callable[[], Path]) -> Checked:
     """Check the series in the folder `where` against the pristine tree (`pristine` may raise `UserError`: a finding too)."""
     findings: list[Finding] = []

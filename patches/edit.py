@@ -1,7 +1,8 @@
 """The series as a git work tree: the pristine package is the first commit, then one commit a patch. Nothing of yours is lost.
 
-`.cache/edit/<version>/` is an ordinary work tree: commit, amend, rebase, bisect in it. It is replaced only when all in it is
-committed and refreshed; `--force` moves it aside instead of deleting it. Files are copies, so an editor may write in place.
+`.cache/edit/<version>/` is an ordinary work tree: commit, amend, rebase, bisect in it. It makes way only when all in it is
+committed and refreshed, or for `--force`, and then it is moved aside, never deleted. Files are copies, so an editor may
+write in place.
 The refs `refs/series/base` (pristine) and `refs/series/written` (as last laid out or refreshed) say where things stand.
 """
 
@@ -45,11 +46,12 @@ def lay_out(series: Series, pristine: Path, root: Path, *, force: bool = False) 
     if root.exists():
         reason = unsaved(root)
         if reason and not force:
-            raise UserError(f"{root} {reason}, or give the work up with --force (it is moved aside)")
+            raise UserError(f"{root} {reason}, or give the work up with `make edit FORCE=1` (it is moved aside)")
         repository = Repository(root)
         if not reason and not force and repository.try_text("config", "--local", DIGEST) == series.digest:
             return Edit(root, len(series.patches), made=False)
-        aside = _free_name(root) if reason else None
+        # Its commits may be the only copy of patches that were taken back since.
+        aside = _free_name(root)
 
     root.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{root.name}.", dir=root.parent))
@@ -58,8 +60,6 @@ def lay_out(series: Series, pristine: Path, root: Path, *, force: bool = False) 
         _commit_all(series, pristine, Repository(temporary))
         if aside:
             root.rename(aside)
-        elif root.exists():
-            shutil.rmtree(root)
         temporary.rename(root)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -65,7 +65,7 @@ def refresh(version: str, root: Path, where: Path, *, force: bool = False) -> Re
     if not force and (before is None or before.digest != laid_out):
         raise UserError(
             f"the patches in {where} are not those that `make edit` laid out, and would be overwritten: "
-            "save yours (commit them, or keep the work tree), then take the one you want: `make edit` or `refresh --force`"
+            "save yours (commit them, or keep the work tree), then take the one you want: `make edit` or `make refresh FORCE=1`"
         )
 
     made = _make(repository, version)

@@ -5,12 +5,19 @@ CI passes `--no-skips`: a run that left something out must not look like a run t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.sshd import Sshd
+
+# CI judges a change by the same examples each time; a developer's runs look for new ones.
+hypothesis.settings.register_profile("same-examples", derandomize=True)
+if os.environ.get("CI"):
+    hypothesis.settings.load_profile("same-examples")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -76,7 +76,9 @@ class Sshd:
     def freeze(self) -> None:
         """Stop every session and all that runs in it, as a host that hangs; the kernel still answers for it."""
         for pid in self.sessions():
-            os.kill(pid, signal.SIGSTOP)
+            # One that has ended since it was listed needs no stopping.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
 
     def stop(self) -> None:
         """End the server and its sessions."""

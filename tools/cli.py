@@ -6,6 +6,7 @@ A user's mistake is raised as `UserError`: it is printed as one sentence, never 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 
@@ -38,4 +39,11 @@ def run(main: Callable[[], int]) -> None:
     except KeyboardInterrupt:
         err.print("interrupted")
         code = 130
+    except BrokenPipeError:
+        code = 0
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output, such as `head`, has enough of it; nor may the interpreter's own flush at exit complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)

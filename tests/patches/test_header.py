@@ -13,7 +13,8 @@ from patches.errors import PatchError
 from patches.header import Header, Image
 
 WORD = st.text(string.ascii_letters + string.digits + "-_.:#()/é", min_size=1, max_size=8)
-LINE = st.lists(WORD, min_size=1, max_size=6).map(" ".join)
+#: A line of a lone `.` stands for an empty one, as in DEP-3.
+LINE = st.lists(WORD, min_size=1, max_size=6).map(" ".join).filter(lambda line: line != ".")
 #: Lines with empty ones between, as a person writes paragraphs.
 PARAGRAPHS = st.lists(st.lists(LINE, min_size=1, max_size=3).map("\n".join), min_size=1, max_size=3).map("\n\n".join)
 PLAIN = PARAGRAPHS.filter(lambda text: not any(line.startswith("#") or ":" in line for line in text.split("\n")))

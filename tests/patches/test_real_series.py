@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from patches import check, edit, refresh, series, tree
 from patches.apply import apply, reverse, sha256
 from snapshot.tree import pristine
 from tests.patches.world import fingerprint
+from tools.cli import UserError
 from tools.paths import REPO, VERSION
 
 
@@ -51,6 +54,10 @@ def test_in_place_and_back_is_the_tree_of_before(tmp_path: Path) -> None:
     assert reverse(patched, site).ok and fingerprint(site) == before
 
 
+def test_a_sound_series_may_be_deployed() -> None:
+    check.require(VERSION, series.folder(), lambda: pristine(VERSION))
+
+
 def test_edit_then_refresh_gives_the_same_bytes(tmp_path: Path) -> None:
     where = tmp_path / "series"
     shutil.copytree(series.folder(), where)
@@ -72,6 +79,8 @@ def test_one_changed_byte_of_any_patch_is_noticed_with_file_and_line(tmp_path: P
             (where / name).write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
             result = check.check(VERSION, where, lambda: root)
             findings = [finding for verdict in result.verdicts for finding in verdict.findings]
+            with pytest.raises(UserError, match="not fit to be deployed: "):
+                check.require(VERSION, where, lambda: root)
             assert not result.ok and findings[0].line is not None and findings[0].file in (name, *tree.files(root))
 
 
