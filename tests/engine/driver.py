@@ -29,7 +29,7 @@ PRELOADED = (
 _PR_SET_PDEATHSIG = 1
 
 
-def generate(tree: str, server_args: dict, prompts: list, sampling: dict | list[dict]) -> list[dict]:
+def generate(tree: str, server_args: dict, prompts: list, sampling: dict | list[dict], request: dict) -> list[dict]:
     """Start an engine from the import root `tree`, and return its answers to `prompts` (texts or lists of tokens)."""
     sys.path.insert(0, tree)
     os.environ["PYTHONPATH"] = os.pathsep.join([tree, os.environ["PYTHONPATH"]])
@@ -40,7 +40,7 @@ def generate(tree: str, server_args: dict, prompts: list, sampling: dict | list[
 
     engine = Engine(**server_args)
     kind = "prompt" if isinstance(prompts[0], str) else "input_ids"
-    answers = engine.generate(**{kind: prompts}, sampling_params=sampling)
+    answers = engine.generate(**{kind: prompts}, sampling_params=sampling, **request)
     engine.shutdown()
     return [{"text": answer["text"], "output_ids": answer["output_ids"], "meta": answer["meta_info"]} for answer in answers]
 

@@ -76,6 +76,7 @@ def generate(
     max_new_tokens: int,
     engine: Mapping[str, object] | None = None,
     sampling: Mapping[str, object] | Sequence[Mapping[str, object]] | None = None,
+    request: Mapping[str, object] | None = None,
     env: Mapping[str, str] | None = None,
     timeout: float = 600,
 ) -> Run:
@@ -83,7 +84,8 @@ def generate(
 
     Greedy, and past any end-of-sequence token, unless `sampling` says otherwise, for all or one for each prompt.
     `engine` holds arguments of `sglang.Engine` beside the CPU engine's own; the drafter's path is filled in where
-    it names a speculative algorithm. `env` is added to the environment; `timeout` is in seconds.
+    it names a speculative algorithm. `request` holds more arguments of `Engine.generate`. `env` is added to the
+    environment; `timeout` is in seconds.
     Raises EngineFailure.
     """
     models, more = _pair_folder(pair), dict(engine or {})
@@ -96,6 +98,7 @@ def generate(
         "server_args": cpu.server_args(models / "target", drafter, **({"log_level": "warning"} | more)),
         "prompts": list(prompts),
         "sampling": settings if sampling is not None and not isinstance(sampling, Mapping) else settings[0],
+        "request": dict(request or {}),
     }
     log, answers = _engines.run("generate", arguments, dict(env or {}), timeout)
     return Run(

@@ -62,12 +62,37 @@ def test_logit_bias_stops_and_lengths(patched_tree: Path) -> None:
     assert {reason["type"] for reason in reasons} == {"stop", "length"}
 
 
+def test_logprobs_are_plain_decodings(patched_tree: Path) -> None:
+    """Of the committed tokens, of the most probable ones beside them, and of tokens asked for by id."""
+    arguments = {"pair": "qwen3-tiny", "prompts": PROMPTS[:8], "max_new_tokens": 24}
+    request = {"return_logprob": True, "top_logprobs_num": 3, "token_ids_logprob": [5, 77]}
+    plain = generate(patched_tree, **arguments, request=request)
+    run = generate(patched_tree, **arguments, request=request, engine=DDTREE)
+    assert run.outputs == plain.outputs
+    for found, want in zip(run.meta, plain.meta, strict=True):
+        for kind in ("output_token_logprobs", "output_top_logprobs", "output_token_ids_logprobs"):
+            assert len(found[kind]) == 24
+            assert _ids(found[kind]) == _ids(want[kind])
+            assert _values(found[kind]) == pytest.approx(_values(want[kind]), abs=1e-3)
+
+
+def _flat(entries: list) -> list[tuple[float, int]]:
+    """(logprob, token id) of entries that are such pairs, or lists of them."""
+    return [pair for entry in entries for pair in ([entry] if isinstance(entry[1], int) else entry)]
+
+
+def _ids(entries: list) -> list[int]:
+    return [pair[1] for pair in _flat(entries)]
+
+
+def _values(entries: list) -> list[float]:
+    return [pair[0] for pair in _flat(entries)]
+
+
 def test_two_tensor_parallel_ranks_agree_with_one(patched_tree: Path) -> None:
     """Top-k over vocabulary shards with global ids, and one rank's decision for both."""
     arguments = {"pair": "qwen3-nano", "prompts": TEXTS, "max_new_tokens": 24}
     one = generate(patched_tree, **arguments, engine=DDTREE)
-    two = generate(
-        patched_tree, **arguments, engine=DDTREE | {"tp_size": 2}, env={"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
-    )
+    two = generate(patched_tree, **arguments, engine=DDTREE | {"tp_size": 2}, env={"SGLANG_CPU_OMP_THREADS_BIND": "0|1"})
     assert two.outputs == one.outputs == generate(patched_tree, **arguments).outputs
     assert two.verify_steps == one.verify_steps
