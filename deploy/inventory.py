@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from deploy import ports
 from tools.cli import UserError
 from tools.paths import REPO
 
@@ -64,7 +65,7 @@ _KINDS: dict[str, tuple[type, str]] = {
     "server": (dict, "a table"),
     "limits": (dict, "a table"),
 }
-_RANGES = {"port": (1024, 65535), "budget": (1, 1024), "keep": (1, 1000)}
+_RANGES = {"port": (ports.LOWEST, ports.HIGHEST), "budget": (1, 1024), "keep": (1, 1000)}
 _REQUIRED = ("transport", "profile", "pair", "root", "port")
 
 
@@ -125,8 +126,8 @@ def _entry(name: str, raw: dict[str, Any], place: _Place, port: str | None) -> E
     limits = _limits(raw.pop("limits", {}), place, f"{table}.limits")
     raw["root"] = REPO / os.path.expanduser(raw["root"])
     if port:
-        if not port.isdigit() or not 1024 <= int(port) <= 65535:
-            raise UserError(f"PORT is {port!r}, must be a number from 1024 to 65535", 2)
+        if not port.isdigit() or not ports.LOWEST <= int(port) <= ports.HIGHEST:
+            raise UserError(f"PORT is {port!r}, must be a number from {ports.LOWEST} to {ports.HIGHEST}", 2)
         raw["port"] = int(port)
     return Entry(name=name, server=tuple(server.items()), limits=limits, **raw)
 

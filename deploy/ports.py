@@ -6,6 +6,9 @@ import os
 import socket
 from pathlib import Path
 
+#: Ports that a server can have: SGLang takes the one 10,000 above for gRPC and does not start if there is none.
+LOWEST, HIGHEST = 1024, 65535 - 10000
+
 _LISTEN = "0A"
 
 
@@ -28,10 +31,13 @@ def holder(port: int) -> tuple[int | None, str] | None:
 
 
 def free() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that a server can have and that nobody listens on now."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        if port <= HIGHEST:
+            return port
 
 
 def _listening(port: int) -> set[str]:

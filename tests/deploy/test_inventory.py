@@ -54,7 +54,7 @@ def test_an_entry(tmp_path: Path) -> None:
         ("keep = 3", "keep = 0", "hosts.toml:7: hosts.sandbox.keep: is 0, must be from 1 to 1000"),
         ("keep = 3", 'algorithm = "EAGLE"', "hosts.toml:7: hosts.sandbox.algorithm: is 'EAGLE', must be one of DDTREE, DFLASH"),
         ("port = 30000", 'port = "30000"', "hosts.toml:6: hosts.sandbox.port: is '30000', must be a whole number"),
-        ("port = 30000", "port = 80", "hosts.toml:6: hosts.sandbox.port: is 80, must be from 1024 to 65535"),
+        ("port = 30000", "port = 80", "hosts.toml:6: hosts.sandbox.port: is 80, must be from 1024 to 55535"),
         ("port = 30000", "", "hosts.toml:1: hosts.sandbox.port: is missing"),
         ('"local"', '"ssh"', "hosts.toml:2: hosts.sandbox.transport: 'ssh' is not supported yet, only local"),
         ("drain = 20", "drian = 20", "hosts.toml:14: hosts.sandbox.limits.drian: unknown key; known: start, drain, answer"),

@@ -138,7 +138,7 @@ def test_status_of_a_host_that_was_never_used(tmp_path: Path) -> None:
     ("args", "env", "said"),
     [
         (("plan", "--host", "ct200"), {}, "error: hosts.toml has no host 'ct200'; it has: sandbox"),
-        (("status",), {"PORT": "99999"}, "error: PORT is '99999'"),
+        (("status",), {"PORT": "60000"}, "error: PORT is '60000', must be a number from 1024 to 55535"),
         (("fly",), {}, "invalid choice"),
     ],
 )
