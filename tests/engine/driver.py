@@ -10,11 +10,15 @@ three times as long as all the rest of an engine's start.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import ctypes
 import importlib
+import io
 import json
 import multiprocessing
 import os
+import runpy
 import signal
 import sys
 from pathlib import Path
@@ -29,10 +33,25 @@ PRELOADED = (
 _PR_SET_PDEATHSIG = 1
 
 
-def generate(tree: str, server_args: dict, prompts: list, sampling: dict | list[dict], request: dict) -> list[dict]:
-    """Start an engine from the import root `tree`, and return its answers to `prompts` (texts or lists of tokens)."""
+def generate(
+    tree: str,
+    server_args: dict,
+    prompts: list,
+    sampling: dict | list[dict],
+    request: dict,
+    calls: int,
+    every: int,
+    abort_after: int,
+) -> list[dict]:
+    """Start an engine from the import root `tree`, and return its answers to `prompts` (texts or lists of tokens).
+
+    The scheduler checks its pools after every step of a speculative run (a leak ends it, and so this process), and once
+    more when it is idle, before this returns.
+    """
     sys.path.insert(0, tree)
     os.environ["PYTHONPATH"] = os.pathsep.join([tree, os.environ["PYTHONPATH"]])
+    if server_args.get("speculative_algorithm"):
+        os.environ["SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY"] = "1"
     multiprocessing.set_start_method("fork", force=True)
     multiprocessing.set_start_method = lambda *_args, **_kwargs: None
     import sglang.srt.managers.scheduler  # noqa: F401  in the processes forked from here it is there already
@@ -40,9 +59,46 @@ def generate(tree: str, server_args: dict, prompts: list, sampling: dict | list[
 
     engine = Engine(**server_args)
     kind = "prompt" if isinstance(prompts[0], str) else "input_ids"
-    answers = engine.generate(**{kind: prompts}, sampling_params=sampling, **request)
+    answers = []
+    for _ in range(calls):
+        if every or abort_after:
+            each = sampling if isinstance(sampling, list) else [sampling] * len(prompts)
+            requests = [{kind: prompt, "sampling_params": one} | request for prompt, one in zip(prompts, each, strict=True)]
+            answers += engine.loop.run_until_complete(_arriving(engine, requests, every, abort_after))
+        else:
+            answers += engine.generate(**{kind: prompts}, sampling_params=sampling, **request)
+    for _ in range(3):
+        # Answered at the start of a turn of the scheduler's loop, at whose end it checks: so the turns before are whole.
+        engine.loop.run_until_complete(engine.tokenizer_manager.get_internal_state())
     engine.shutdown()
     return [{"text": answer["text"], "output_ids": answer["output_ids"], "meta": answer["meta_info"]} for answer in answers]
+
+
+async def _arriving(engine, requests: list[dict], every: int, abort_after: int) -> list[dict]:
+    """Answers to streamed requests that start one by one, each after `every` more pieces of output of those before.
+
+    With `abort_after` every third request is aborted after so many pieces, and its answer is what it had by then.
+    """
+    pieces, ended, changed = 0, 0, asyncio.Condition()
+
+    async def one(number: int, arguments: dict) -> dict:
+        nonlocal pieces, ended
+        async with changed:
+            await changed.wait_for(lambda: pieces >= number * every or ended == number)
+        answer, own = {}, 0
+        async for answer in await engine.async_generate(**arguments, stream=True, rid=f"request-{number}"):
+            own += 1
+            async with changed:
+                pieces += 1
+                changed.notify_all()
+            if abort_after and number % 3 == 0 and own == abort_after:
+                engine.tokenizer_manager.abort_request(f"request-{number}")
+        async with changed:
+            ended += 1
+            changed.notify_all()
+        return answer
+
+    return await asyncio.gather(*(one(number, arguments) for number, arguments in enumerate(requests)))
 
 
 def reference(model: str, prompts: list, max_new_tokens: int) -> list[list[int]]:
@@ -62,7 +118,17 @@ def reference(model: str, prompts: list, max_new_tokens: int) -> list[list[int]]
     return outputs
 
 
-JOBS = {"generate": generate, "reference": reference}
+def script(tree: str, path: str, wanted: dict) -> dict:
+    """Run a script over the import root `tree`, and return what it prints on its last line."""
+    sys.path.insert(0, tree)
+    sys.path.insert(0, str(Path(path).parent))
+    sys.stdin, printed = io.StringIO(json.dumps(wanted)), io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        runpy.run_path(path, run_name="__main__")
+    return json.loads(printed.getvalue().splitlines()[-1])
+
+
+JOBS = {"generate": generate, "reference": reference, "script": script}
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import overlay.site
 from overlay import engine as cpu
@@ -78,6 +79,9 @@ def generate(
     sampling: Mapping[str, object] | Sequence[Mapping[str, object]] | None = None,
     request: Mapping[str, object] | None = None,
     env: Mapping[str, str] | None = None,
+    calls: int = 1,
+    every: int = 0,
+    abort_after: int = 0,
     timeout: float = 600,
 ) -> Run:
     """Answers of an engine from the import root `tree` to all `prompts` (texts or token lists) in one call.
@@ -86,7 +90,10 @@ def generate(
     `engine` holds arguments of `sglang.Engine` beside the CPU engine's own; the drafter's path is filled in where
     it names a speculative algorithm. `request` holds more arguments of `Engine.generate`. `env` is added to the
     environment; `timeout` is in seconds.
-    Raises EngineFailure.
+    With `calls` the prompts are asked so many times, one call after the other, and all answers returned. With `every`
+    the requests of a call are streamed and start one by one, each after so many more pieces of output of those before.
+    With `abort_after` they are streamed and every third one, from the first on, is aborted after so many pieces.
+    Raises EngineFailure, also if the engine's own check of its memory pools finds a leak.
     """
     models, more = _pair_folder(pair), dict(engine or {})
     drafter = models / "drafter" if more.get("speculative_algorithm") else None
@@ -99,6 +106,9 @@ def generate(
         "prompts": list(prompts),
         "sampling": settings if sampling is not None and not isinstance(sampling, Mapping) else settings[0],
         "request": dict(request or {}),
+        "calls": calls,
+        "every": every,
+        "abort_after": abort_after,
     }
     log, answers = _engines.run("generate", arguments, dict(env or {}), timeout)
     return Run(
@@ -116,6 +126,12 @@ def reference(*, pair: str, prompts: Sequence[Prompt], max_new_tokens: int, time
     return _engines.run("reference", arguments, {}, timeout)[1]
 
 
+def script(tree: Path, path: Path, wanted: dict, timeout: float) -> dict:
+    """What a Python script over the import root `tree` prints on its last line, as JSON; `wanted` is its standard input."""
+    arguments = {"tree": str(tree), "path": str(path), "wanted": wanted}
+    return _engines.run("script", arguments, {}, timeout)[1]
+
+
 _pair_folder = pair  # `pair` is an argument's name above
 
 
@@ -125,16 +141,16 @@ class _Engines:
 
     _folder: Path | None = None
     _driver: _Driver | None = None
-    _done: dict[str, tuple[Path, list]] = field(default_factory=dict)
+    _done: dict[str, tuple[Path, Any]] = field(default_factory=dict)
     _numbers: itertools.count = field(default_factory=itertools.count)
 
-    def run(self, kind: str, arguments: dict, env: dict[str, str], timeout: float) -> tuple[Path, list]:
+    def run(self, kind: str, arguments: dict, env: dict[str, str], timeout: float) -> tuple[Path, Any]:
         key = json.dumps([kind, arguments, env], sort_keys=True)
         if key not in self._done:
             self._done[key] = self._fresh(kind, arguments, env, timeout)
         return self._done[key]
 
-    def _fresh(self, kind: str, arguments: dict, env: dict[str, str], timeout: float) -> tuple[Path, list]:
+    def _fresh(self, kind: str, arguments: dict, env: dict[str, str], timeout: float) -> tuple[Path, Any]:
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="sglang-engine-tests-"))
         name = self._folder / f"{next(self._numbers):03d}-{kind}"
@@ -149,7 +165,7 @@ class _Engines:
             trouble = self._driver.do(job, timeout)
         if trouble or not out.is_file():
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_LINES:]) if log.is_file() else ""
-            raise EngineFailure(f"the engine {trouble or 'left no result'}; the end of {log}:\n{tail}")
+            raise EngineFailure(f"the {'script' if kind == 'script' else 'engine'} {trouble or 'left no result'}; the end of {log}:\n{tail}")
         return log, json.loads(out.read_text())
 
     def close(self) -> None:
