@@ -76,6 +76,9 @@ logs: $(PY) ## the last lines of the services' logs
 test: $(PY) ## every test; ARGS='tests/snapshot -k hostile' picks some
 	$(RUN) pytest $(ARGS)
 
+test-hosts: $(PY) ## the deployer against real hosts, made here: systemd and OpenSSH in containers; needs root
+	$(RUN) pytest tests/hosts $(ARGS)
+
 python: $(PY) ## print the tools' interpreter, for scripts: make itself turns every failure into exit code 2
 	@echo $(PY)
 
