@@ -22,6 +22,13 @@ class Tree:
     def children(self, node: int) -> list[int]:
         return [child for child in range(1, len(self.tokens)) if self.parents[child] == node]
 
+    def paths(self) -> list[tuple[int, ...]]:
+        """Each node's tokens from below the root down."""
+        found: list[tuple[int, ...]] = [()]
+        for node in range(1, len(self.tokens)):
+            found.append((*found[self.parents[node]], self.tokens[node]))
+        return found
+
     def ancestors_or_self(self, node: int) -> set[int]:
         line = {node}
         while node:
@@ -30,11 +37,12 @@ class Tree:
         return line
 
 
-def best_first(root: int, logprobs: np.ndarray, ids: np.ndarray, budget: int) -> Tree:
+def best_first(root: int, logprobs: np.ndarray, ids: np.ndarray, budget: int, *, spine: bool = False) -> Tree:
     """Best-first search with a heap, as in arXiv 2604.12989, algorithm 1.
 
     `logprobs` and `ids` are [depth, rank], descending. Equal scores: the shallower node, the better parent, the better rank.
     Sums are single-precision, parent first, since that is what the score of a node means to the engine.
+    With `spine` the best token of each depth is taken first, as deep as the budget goes, whatever else the heap holds.
     """
     tree = Tree([root], [0], [0])
     scores = [np.float32(0)]
@@ -45,8 +53,13 @@ def best_first(root: int, logprobs: np.ndarray, ids: np.ndarray, budget: int) ->
 
     heap = [entry(0, 0)]
     while len(tree.tokens) <= budget:
-        negated, depth, parent, rank = heapq.heappop(heap)
         node = len(tree.tokens)
+        if spine and node <= logprobs.shape[0]:
+            heap.remove(entry(node - 1, 0))
+            heapq.heapify(heap)
+            negated, depth, parent, rank = entry(node - 1, 0)
+        else:
+            negated, depth, parent, rank = heapq.heappop(heap)
         tree.tokens.append(int(ids[depth - 1, rank]))
         tree.depths.append(depth)
         tree.parents.append(parent)
