@@ -52,6 +52,10 @@ refresh: $(PY) ## write the edited commits back as patches
 doctor: $(PY) ## what of an environment will break, and what mends it: SITE=path or PROFILE=overlay profile; imports nothing
 	$(RUN) overlay doctor $(site) $(gpu) $(json)
 
+wheelhouse: $(PY) ## fetch an overlay profile's wheels by hash and unpack them: PROFILE=cu130, PYTHON=3.12, SCOPE=abi
+	$(RUN) overlay wheelhouse '$(or $(call given,PROFILE),cu130)' $(if $(call given,PYTHON),--python '$(PYTHON)') \
+	    $(if $(call given,SCOPE),--scope '$(SCOPE)') $(json)
+
 explain: $(PY) ## read a traceback from standard input; say which rule it belongs to, the cause, what to check
 	$(RUN) overlay explain $(json)
 
@@ -85,9 +89,13 @@ python: $(PY) ## print the tools' interpreter, for scripts: make itself turns ev
 lint: $(PY) ## style of the Python code
 	$(RUN) ruff check .
 
-lock: $(PY) ## pin the tools' packages anew from pyproject.toml
+lock: $(PY) ## pin the tools' packages anew; PROFILE=cu130: those of that overlay profile, and say what changed
+ifeq ($(call given,PROFILE),)
 	$(RUN) uv pip compile --quiet --upgrade --universal --group test --group dev --generate-hashes \
 	    --no-emit-index-url --no-header --no-annotate pyproject.toml --output-file $(LOCK)
+else
+	$(RUN) overlay lock '$(PROFILE)'
+endif
 
 $(PY):
 	@sh tools/environment.sh '$(VENV)' '$(LOCK)'

@@ -1,18 +1,17 @@
 """The lock of a profile: every package with its version and the one wheel's sha256, and nothing about where it came from.
 
-`renew` lets pip resolve the profile's requirements for the profile's Python and writes down what pip would install.
+`renew` lets uv resolve the profile's requirements for the profile's Python, and writes down what an installer would take.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from overlay import pip, python
+from overlay import resolving
 from overlay.profiles import Profile
 from tools.cli import UserError
 
@@ -34,7 +33,7 @@ class Pin:
 def read(path: Path) -> tuple[Pin, ...]:
     """The lock's packages. Raises UserError naming the line that is not `name==version --hash=sha256:...`."""
     if not path.is_file():
-        raise UserError(f"{path} is missing; make it with: python -m overlay lock {path.stem}")
+        raise UserError(f"{path} is missing; make it with: make lock PROFILE={path.stem.split('-')[0]}")
     pins = []
     for number, line in enumerate(path.read_text().splitlines(), start=1):
         if not line or line.startswith("#"):
@@ -43,7 +42,7 @@ def read(path: Path) -> tuple[Pin, ...]:
         if match is None:
             raise UserError(
                 f"{path}:{number}: not a pin of the form name==version --hash=sha256:...; "
-                f"renew the lock with: python -m overlay lock {path.stem}"
+                f"renew the lock with: make lock PROFILE={path.stem.split('-')[0]}"
             )
         pins.append(Pin(**match.groupdict()))
     return tuple(pins)
@@ -55,20 +54,26 @@ def digest(path: Path) -> str:
 
 
 def renew(profile: Profile) -> tuple[Pin, ...]:
-    """Resolve the requirements anew and write the lock. Raises UserError if pip can't resolve them."""
-    with python.bare_environment(profile) as interpreter:
-        command = pip.command(interpreter, "install", "--dry-run", "--ignore-installed", "--report", "-")
-        done = subprocess.run(
-            [*command, "--quiet", "--only-binary", ":all:", *profile.requirements], capture_output=True, text=True
-        )
-    if done.returncode != 0:
-        raise pip.failure(done.stderr, profile)
-    pins = tuple(sorted((_pin(item) for item in json.loads(done.stdout)["install"]), key=lambda pin: pin.name))
-    header = f"# Made by `python -m overlay lock {profile.name}` from {profile.name}.toml: do not edit.\n"
+    """Resolve the requirements anew for the profile's Python and write the lock. Raises UserError if there is no such set."""
+    wheels = resolving.resolve(profile, profile.requirements)
+    pins = tuple(Pin(wheel.name, wheel.version, wheel.sha256) for wheel in wheels)
+    header = f"# Made by `make lock PROFILE={profile.name}` from {profile.name}.toml for Python {profile.python}: do not edit.\n"
     profile.lock.write_text(header + "".join(f"{pin}\n" for pin in pins))
     return pins
 
 
-def _pin(item: dict) -> Pin:
-    name = re.sub(r"[-_.]+", "-", item["metadata"]["name"]).lower()
-    return Pin(name, item["metadata"]["version"], item["download_info"]["archive_info"]["hashes"]["sha256"])
+def changes(before: Iterable[Pin], after: Iterable[Pin]) -> tuple[str, ...]:
+    """What differs between two locks, one line a package, by name: `+` new, `-` gone, else what it was and is."""
+    old, new = ({pin.name: pin for pin in pins} for pins in (before, after))
+    lines = []
+    for name in sorted(old.keys() | new.keys()):
+        was, now = old.get(name), new.get(name)
+        if was is None:
+            lines.append(f"+ {name} {now.version}")
+        elif now is None:
+            lines.append(f"- {name} {was.version}")
+        elif was.version != now.version:
+            lines.append(f"  {name} {was.version} -> {now.version}")
+        elif was.sha256 != now.sha256:
+            lines.append(f"  {name} {was.version}, another file")
+    return tuple(lines)

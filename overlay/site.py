@@ -51,10 +51,10 @@ def build(profile: str = "cpu") -> Site:
     place = STORE / "sites" / f"{chosen.name}-{digest[:12]}"
     site = Site(root=place / "site", python=place / "venv" / "bin" / "python", digest=digest)
     if not _whole(place, site):
-        with _alone(place):
+        with alone(place):
             # Another process may have made it while this one waited.
             if not _whole(place, site):
-                _remove_leftovers(place)
+                remove_leftovers(place)
                 _make(chosen, pins, place, digest)
     return site
 
@@ -65,7 +65,7 @@ def _whole(place: Path, site: Site) -> bool:
     return site.python.exists() and stamp.is_file() and stamp.read_text() == site.digest
 
 
-def _remove_leftovers(place: Path) -> None:
+def remove_leftovers(place: Path) -> None:
     """What builds that were killed left behind; to be called by the one that holds the site's lock."""
     for leftover in place.parent.glob(f".{place.name}.*/"):
         shutil.rmtree(leftover)
@@ -125,7 +125,7 @@ def _progress(profile: Profile, packages: int) -> Iterator:
 
 
 @contextmanager
-def _alone(place: Path) -> Iterator[None]:
+def alone(place: Path) -> Iterator[None]:
     """Hold the lock of one site: the kernel lets go of it when the process ends, however it ends."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with (place.parent / f".{place.name}.lock").open("w") as file:

@@ -463,3 +463,30 @@ def test_tritons_second_ptxas_serves_new_gpus() -> None:
 def test_the_nearest_export_is_the_one_most_alike() -> None:
     symbol, near, far = "_ZN3c101fEi", "_ZN3c101fEj", "_ZN3c101fEPKcRKNS_6DeviceE"
     assert siblings([symbol], [far, near, "_ZN3c101gEi"]) == {symbol: near}
+
+
+def test_a_package_that_brings_a_file_for_each_cuda_and_torch_loads_the_one_that_fits() -> None:
+    """torch-memory-saver 0.0.10 and torch-c-dlpack-ext 0.1.5, both of them needed by sglang 0.5.11."""
+    hooks = [
+        Library(f"hook{kind}.abi3.so", "saver", (f"libcudart.so.{major}",))
+        for kind, major in (("", 12), ("_cu12", 12), ("_cu13", 13))
+    ]
+    addons = [
+        Library(f"ext/libaddon_torch{torch}-cuda.so", "ext", undefined=frozenset({symbol}))
+        for torch, symbol in ((24, OLD), (211, EXPORTED))
+    ]
+    assert rules.examine(add(healthy(), *hooks, *addons)) == ()
+    assert the(add(healthy(), *hooks[:2]), "R2").evidence
+    assert the(add(healthy(), addons[0]), "R4").evidence
+
+
+def test_a_file_that_is_named_for_its_gpu_is_no_gap() -> None:
+    code = (Code("sass", 90),)
+    assert rules.examine(add(healthy(), Library("torchao/_C_cutlass_90a.abi3.so", "torchao", code=code))) == ()
+    assert the(add(healthy(), Library("torchao/_C.abi3.so", "torchao", code=code)), "R7").severity is Severity.WARNING
+
+
+def test_torchcodec_of_pypi_is_a_cpu_build_and_torchvision_is_not() -> None:
+    facts = add(healthy(), dist("torchcodec", "0.11.1"))
+    assert rules.examine(label(facts, "torchcodec", "0.11.1+cpu")) == ()
+    assert the(label(facts, "torchvision", "0.26.0+cpu"), "R1").severity is Severity.ERROR

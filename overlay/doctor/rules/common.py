@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from overlay.doctor import cuda, known
 from overlay.doctor.facts import Facts, Library
 from overlay.doctor.finding import Severity
 
+#: What tells a file for one torch or CUDA from the same file for another, in its name.
+_VARIANT = re.compile(r"[_-]?(cu|torch)\d+(?=[_.-])")
 #: Old names of packages that go on under another.
 _SUCCESSORS = {"sgl-kernel": "sglang-kernel"}
 
@@ -41,6 +44,16 @@ def weight(facts: Facts, path: str) -> Severity:
     if is_cpu(facts):
         return Severity.NOTE
     return Severity.ERROR if path.startswith(known.IMPORTED) else Severity.WARNING
+
+
+def spared(library: Library, faulty: Iterable[Library], libraries: Iterable[Library]) -> bool:
+    """Whether a package brings the same file once for each torch or CUDA, and another one of them has no fault.
+
+    libx_torch24-cuda.so beside libx_torch211-cuda.so, hook_cu12.so beside hook_cu13.so: the package loads the one that fits.
+    """
+    bad = {one.path for one in faulty}
+    kind = _VARIANT.sub("", library.path)
+    return any(one.path not in bad and _VARIANT.sub("", one.path) == kind for one in libraries)
 
 
 def worst(severities: Iterable[Severity]) -> Severity:

@@ -25,6 +25,7 @@ def torch_symbols(facts: Facts) -> Iterator[Finding]:
             missing = sorted(name for name in one.undefined - available if symbols.TORCH.match(name))
             if missing:
                 broken[one] = missing
+        broken = {one: missing for one, missing in broken.items() if not common.spared(one, broken, libraries)}
         if broken:
             yield _finding(facts, owner, broken, exported)
 

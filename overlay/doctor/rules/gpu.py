@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from overlay.doctor import cuda, known
@@ -24,9 +25,14 @@ def coverage(facts: Facts) -> Iterator[Finding]:
             backends = [one for one in lacking if _backend(one)]
             for one in backends:
                 yield _no_backend(one, gpu)
-            rest = [one for one in lacking if one not in backends]
+            # _C_cutlass_90a.so says itself which GPU it is for; its package has others.
+            rest = [one for one in lacking if one not in backends and not _named_for_its_gpu(one)]
             if rest:
                 yield _no_code(facts, owner, rest, gpu)
+
+
+def _named_for_its_gpu(one: Library) -> bool:
+    return any(re.search(rf"(?:^|[_-]|sm){code.capability}[af]?(?:[_.-])", one.name) for code in one.code)
 
 
 def _backend(one: Library) -> str | None:

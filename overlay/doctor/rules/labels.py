@@ -27,6 +27,8 @@ def coherence(facts: Facts) -> Iterator[Finding]:
         on_cpu = bool(version and version.endswith("+cpu"))
         if label == built or (label is None and not on_cpu):
             continue
+        if name == "torchcodec" and on_cpu:
+            continue  # PyPI's build decodes on the CPU, and is what torch's CUDA builds are used with
         grave = label is None or label[0] != built[0]
         has = f"CUDA version {cuda.dotted(label)}" if label else "no CUDA"
         consequence = (

@@ -44,6 +44,10 @@ def majors(facts: Facts) -> Iterator[Finding]:
         ]
         if not wrong:
             continue
+        faulty = [one for one, _ in wrong]
+        wrong = [(one, name) for one, name in wrong if not common.spared(one, faulty, libraries)]
+        if not wrong:
+            continue
         names = list(dict.fromkeys(name for _, name in wrong))
         yield Finding(
             "R2",
