@@ -86,8 +86,8 @@ async def _arriving(engine, requests: list[dict], every: int, abort_after: int) 
         async with changed:
             await changed.wait_for(lambda: pieces >= number * every or ended == number)
         answer, own = {}, 0
-        async for answer in await engine.async_generate(**arguments, stream=True, rid=f"request-{number}"):
-            own += 1
+        async for piece in await engine.async_generate(**arguments, stream=True, rid=f"request-{number}"):
+            answer, own = piece, own + 1
             async with changed:
                 pieces += 1
                 changed.notify_all()

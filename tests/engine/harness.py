@@ -165,7 +165,8 @@ class _Engines:
             trouble = self._driver.do(job, timeout)
         if trouble or not out.is_file():
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_LINES:]) if log.is_file() else ""
-            raise EngineFailure(f"the {'script' if kind == 'script' else 'engine'} {trouble or 'left no result'}; the end of {log}:\n{tail}")
+            who = "script" if kind == "script" else "engine"
+            raise EngineFailure(f"the {who} {trouble or 'left no result'}; the end of {log}:\n{tail}")
         return log, json.loads(out.read_text())
 
     def close(self) -> None:
