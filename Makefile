@@ -17,6 +17,7 @@ keep    = $(if $(call given,KEEP),--keep)
 force   = $(if $(call given,FORCE),--force)
 profile = $(if $(call given,PROFILE),--profile '$(PROFILE)')
 site    = $(if $(call given,SITE),'$(SITE)',--profile '$(or $(call given,PROFILE),cpu)')
+save    = $(if $(call given,SAVE),--save '$(SAVE)')
 gpu     = $(if $(call given,GPU),--gpu '$(GPU)')
 
 # The environment is the lock's alone: nothing of the caller's Python settings comes in.
@@ -28,7 +29,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F '|' '{ printf "%-17s %s\n", $$1, $$2 }'
 	@echo "options: HOST=a host (default: this machine), HOST_PYTHON=its interpreter, JSON=1, TO=release, PROFILE=overlay profile,"
-	@echo "         SITE=site root, virtual environment, folder of wheels or lock, GPU=sm_120 (both for doctor),"
+	@echo "         SITE=site root, virtual environment, folder of wheels or lock, GPU=sm_120, SAVE=facts.json (for doctor),"
 	@echo "         KEEP=1 (a host's snapshot that is not the pin), FORCE=1 (edit and refresh: although work would be replaced)"
 
 snapshot: $(PY) ## fetch the pinned SGLang by its hash; HOST=x: take that host's installed package and compare
@@ -49,8 +50,11 @@ edit: $(PY) ## a git work tree of the series, one commit a patch
 refresh: $(PY) ## write the edited commits back as patches
 	$(RUN) patches refresh $(force)
 
-doctor: $(PY) ## what of an environment will break, and what mends it: SITE=path or PROFILE=overlay profile; imports nothing
-	$(RUN) overlay doctor $(site) $(gpu) $(json)
+doctor: $(PY) ## what of an environment will break, and what mends it: SITE=path, PROFILE=overlay profile or HOST=x; imports nothing
+	$(RUN) overlay doctor $(if $(host),$(if $(call given,SITE),'$(SITE)') $(host) $(python),$(site)) $(gpu) $(save) $(json)
+
+overlay-diff: $(PY) ## what a host (B=) needs to be as another (A=; without it as PROFILE's lock): hosts, paths, or saved facts
+	$(RUN) overlay diff $(if $(call given,A),--a '$(A)') --b '$(B)' $(profile) $(python) $(json)
 
 wheelhouse: $(PY) ## fetch an overlay profile's wheels by hash and unpack them: PROFILE=cu130, PYTHON=3.12, SCOPE=abi
 	$(RUN) overlay wheelhouse '$(or $(call given,PROFILE),cu130)' $(if $(call given,PYTHON),--python '$(PYTHON)') \

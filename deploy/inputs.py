@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import overlay.doctor.gate
 import overlay.engine
 import overlay.site
 import patches.check
@@ -62,12 +63,13 @@ def gather(entry: Entry) -> Inputs:
     """Make or find every input; slow only where something was never fetched or built before.
 
     Raises:
-        UserError: an input can't be had, or `patches.check` finds anything in the series.
+        UserError: an input can't be had, `patches.check` finds anything in the series, or the doctor an error in the overlay.
     """
     patches.check.require(VERSION, patches.series.folder(VERSION), lambda: snapshot.tree.pristine(VERSION))
     pin, series = snapshot.manifest.load(VERSION), patches.series.load(VERSION)
     tree = patches.tree.build(VERSION)
     site = overlay.site.build(entry.profile)
+    overlay.doctor.gate.require(site.root)
     files = {**pin.files, **{path: sha for path, sha in series.post_images.items() if sha}}
     for path, sha in series.post_images.items():
         if sha is None:

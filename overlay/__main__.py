@@ -7,6 +7,7 @@ import json
 
 from overlay import lock, profiles, wheelhouse
 from overlay import site as sites
+from overlay import solver_command as comparing
 from overlay.doctor import command as examining
 from tools.cli import err, out, run
 
@@ -62,6 +63,7 @@ def main() -> int:
     verb.add_argument("--json", action="store_true", help="print the site's root, Python, digest and wheels as JSON")
     verb.set_defaults(command=house)
     examining.add(verbs)
+    comparing.add(verbs)
     arguments = parser.parse_args()
     return arguments.command(arguments)
 

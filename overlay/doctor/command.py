@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from overlay.doctor import explain as explaining
-from overlay.doctor import host, known, locked, rules, show, tree, wheels
+from overlay.doctor import host, known, locked, remote, rules, show, tree, wheels, wire
 from overlay.doctor.facts import Facts, Gpu, Host
 from overlay.doctor.finding import Severity
 from tools.cli import UserError, err, out
@@ -20,9 +20,12 @@ from tools.cli import UserError, err, out
 def add(verbs: argparse._SubParsersAction) -> None:
     """Add both verbs to the room's command line."""
     verb = verbs.add_parser("doctor", help=doctor.__doc__, description=doctor.__doc__)
-    subject = verb.add_mutually_exclusive_group(required=True)
-    subject.add_argument("path", nargs="?", type=Path, help="a site root, a virtual environment, a folder of wheels, or a lock")
+    subject = verb.add_mutually_exclusive_group()
+    subject.add_argument("path", nargs="?", help="a site root, virtual environment, folder of wheels, lock, or saved facts")
     subject.add_argument("--profile", metavar="NAME", help="the site of an overlay profile, built if it is not there")
+    verb.add_argument("--host", metavar="NAME", help="a host over SSH; the path, if given, is one there")
+    verb.add_argument("--python", default="python3", help="the host's interpreter; without a path its packages are examined")
+    verb.add_argument("--save", metavar="FILE", type=Path, help="also write the facts, for overlay-diff")
     verb.add_argument("--json", action="store_true", help="one JSON document on standard output")
     verb.add_argument("--hashes", action="store_true", help="compare every file's sha256 with RECORD's, not only its size")
     verb.add_argument("--no-host", action="store_true", help="leave out this machine: driver, GPUs, compilers, caches, paths")
@@ -37,10 +40,10 @@ def add(verbs: argparse._SubParsersAction) -> None:
 
 def doctor(arguments: argparse.Namespace) -> int:
     """Say what of an environment will break, and what mends it, without importing any of it."""
-    path = _profile(arguments.profile) if arguments.profile else arguments.path
-    with err.status(f"doctor: reading {path}"):
-        facts = gather(path, hashes=arguments.hashes, with_host=not arguments.no_host)
+    facts, subject = _subject(arguments)
     facts = _told(facts, arguments)
+    if arguments.save:
+        arguments.save.write_text(json.dumps(wire.encode(facts)))
     found = rules.examine(facts)
     errors = sum(one.severity is Severity.ERROR for one in found)
     if arguments.json:
@@ -56,13 +59,30 @@ def doctor(arguments: argparse.Namespace) -> int:
         print(json.dumps(document, indent=1))
     else:
         show.findings(out, found)
-        out.print(show.summary(facts, found, str(path)), markup=False)
+        out.print(show.summary(facts, found, subject), markup=False)
     return 1 if errors else 0
+
+
+def _subject(arguments: argparse.Namespace) -> tuple[Facts, str]:
+    """The facts that are meant, and how they are called."""
+    if arguments.host and arguments.host != "local":
+        if arguments.profile or arguments.pid:
+            raise UserError("--profile and --pid are of this machine, not of a host", code=2)
+        with err.status(f"doctor: reading {arguments.host}"):
+            facts = remote.read(arguments.host, arguments.path, arguments.python, hashes=arguments.hashes)
+        return facts, f"{arguments.host}:{facts.root}"
+    if not arguments.profile and not arguments.path:
+        raise UserError("name what to examine: a path, --profile or --host", code=2)
+    path = _profile(arguments.profile) if arguments.profile else Path(arguments.path)
+    with err.status(f"doctor: reading {path}"):
+        return gather(path, hashes=arguments.hashes, with_host=not arguments.no_host), str(path)
 
 
 def gather(path: Path, *, hashes: bool = False, with_host: bool = True) -> Facts:
     """The facts of whatever `path` is. Raises UserError if it is nothing that the doctor knows."""
     try:
+        if path.is_file() and path.suffix == ".json":
+            return wire.decode(json.loads(path.read_text()))
         if path.is_file():
             facts = locked.read(path)
             if not facts.distributions:
@@ -75,6 +95,8 @@ def gather(path: Path, *, hashes: bool = False, with_host: bool = True) -> Facts
                 return dataclasses.replace(facts, host=host.read(Path(facts.root), os.environ)) if with_host else facts
             if any(path.glob("*.whl")):
                 return wheels.read(path)
+    except ValueError as error:
+        raise UserError(f"{path} can't be read ({error})") from error
     except (OSError, RuntimeError) as error:
         raise UserError(f"{path} can't be read ({getattr(error, 'strerror', None) or error})") from error
     if not path.exists():
@@ -86,9 +108,10 @@ def gather(path: Path, *, hashes: bool = False, with_host: bool = True) -> Facts
 
 
 def _profile(name: str) -> Path:
-    from overlay import site  # building one needs pip and a lock; examining a path needs neither
+    from overlay import profiles, site, wheelhouse  # building one needs pip and a lock; examining a path needs neither
 
-    return site.build(name).root
+    # A profile for several Pythons is one for hosts: this machine need not be able to run it.
+    return wheelhouse.build(name).root if len(profiles.load(name).pythons) > 1 else site.build(name).root
 
 
 def _told(facts: Facts, arguments: argparse.Namespace) -> Facts:

@@ -100,14 +100,20 @@ def _state(root: Path, path: str, size: int | None, sha256: str | None) -> str:
         if size is not None and found.st_size != size:
             return "size"
         if sha256 is not None and stat.S_ISREG(found.st_mode):
-            with place.open("rb") as stream:
-                digest = base64.urlsafe_b64encode(hashlib.file_digest(stream, "sha256").digest()).decode().rstrip("=")
-            return "same" if digest == sha256 else "hash"
+            return "same" if _sha256(place) == sha256 else "hash"
     except (FileNotFoundError, NotADirectoryError):
         return "missing"
     except (OSError, RuntimeError, ValueError):
         return "same"  # not readable: the library reader says so where it matters
     return "same"
+
+
+def _sha256(place: Path) -> str:
+    digest = hashlib.sha256()
+    with place.open("rb") as stream:  # hashlib.file_digest is not there on a host's Python 3.10
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return base64.urlsafe_b64encode(digest.digest()).decode().rstrip("=")
 
 
 @functools.lru_cache(maxsize=1 << 16)

@@ -81,3 +81,8 @@ def _alike(one: str, other: str) -> int:
 def old_string(symbol: str) -> bool:
     """Whether a symbol is of the C++ ABI before 2011's strings, as torch's were until 2.6."""
     return bool(re.search(r"Ss(?![a-z])", symbol)) and "cxx11" not in symbol
+
+
+def asked_for(symbol: str) -> bool:
+    """Whether any rule looks at a symbol of this name."""
+    return bool(TORCH.match(symbol)) or any(pattern.match(symbol) for pattern, _ in OTHERS)
