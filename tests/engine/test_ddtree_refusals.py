@@ -21,6 +21,7 @@ SETTINGS: list[tuple[dict, str | None]] = [
     ({"attention_backend": "torch_native"}, "--attention-backend"),
     ({"decode_attention_backend": "fa3"}, "--attention-backend"),
     ({"linear_attn_prefill_backend": "flashinfer"}, "--linear-attn-backend"),
+    ({"grammar_backend": "outlines"}, "--grammar-backend"),
     ({"speculative_draft_model_path": None}, "--speculative-draft-model-path"),
 ]
 

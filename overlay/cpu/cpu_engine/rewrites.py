@@ -67,6 +67,12 @@ _DEVICE = (
         reason="the custom all-gather op is registered for CUDA only; torch.distributed has it for gloo",
     ),
     Rewrite(
+        module="sglang.srt.constrained.xgrammar_backend",
+        old='elif logits.device.type == "npu":',
+        new='elif logits.device.type in ("npu", "cpu"):',
+        reason="a grammar's mask is applied by a GPU's kernel only; the torch code that stands in for it runs on a CPU too",
+    ),
+    Rewrite(
         module="sglang.srt.speculative.dflash_utils",
         old="if is_cuda() or is_musa():",
         new="if True:",

@@ -1,0 +1,106 @@
+"""Structured output under DDTREE: token for token what plain decoding gives with the same grammar, greedy."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.engine.harness import Run, generate
+from tests.engine.test_baseline import TEXTS
+
+#: Without its overlap scheduler, which feeds a penalizer the last output token but one.
+PLAIN = {"grammar_backend": "xgrammar", "disable_overlap_schedule": True}
+DDTREE = {"grammar_backend": "xgrammar", "speculative_algorithm": "DDTREE", "speculative_ddtree_budget": 15}
+TOKENS = 40
+
+#: What the pair was trained on, so that the drafter's paths reach the grammar's end and beyond it.
+ITEM = {
+    "json_schema": json.dumps(
+        {
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "value": {"type": "integer"}, "ok": {"type": "boolean"}},
+            "required": ["name", "value", "ok"],
+            "additionalProperties": False,
+        }
+    )
+}
+#: Keys that no drafter of ours knows: nearly every node violates it.
+STRANGE = {
+    "json_schema": json.dumps(
+        {
+            "type": "object",
+            "properties": {"zq": {"enum": ["xx7", "yy8"]}, "kw": {"type": "array", "items": {"type": "boolean"}, "maxItems": 3}},
+            "required": ["zq", "kw"],
+            "additionalProperties": False,
+        }
+    )
+}
+CHOICE = {"regex": r"(the quick brown (fox|dog)|def f[0-9]\(x\)|item [0-9]{1,3}), (true|false)( and (true|false)){1,3}"}
+EBNF = {"ebnf": 'root ::= "return x" (op term){1,5} "\\n"\nop ::= " + " | " - "\nterm ::= [0-9] | "(" [a-c]+ ")"'}
+#: One batch with all of these side by side.
+KINDS = {
+    "schema": ITEM,
+    "strange schema": STRANGE,
+    "regex": CHOICE,
+    "ebnf": EBNF,
+    "no grammar": {},
+    "past the end": ITEM | {"ignore_eos": True},
+    # One penalty alone: SGLang keeps penalizers in a set, so the order of two that do not commute differs by process.
+    "penalized": CHOICE | {"frequency_penalty": 0.8},
+    "biased": ITEM | {"logit_bias": {"20": 3.0, "25": -5.0}},
+    "stop string": ITEM | {"stop": ['", "value']},
+}
+CASES = [{"ignore_eos": False} | kind for _ in TEXTS for kind in KINDS.values()]
+
+
+def run(tree: Path, engine: dict, kinds: list[dict], **more: object) -> Run:
+    """Each text with each of its kinds: `kinds` holds as many for each text."""
+    texts = [text for text in TEXTS for _ in range(len(kinds) // len(TEXTS))]
+    return generate(tree, pair="qwen3-nano", prompts=texts, max_new_tokens=TOKENS, sampling=kinds, engine=engine, **more)
+
+
+@pytest.fixture(scope="module")
+def plain(patched_tree: Path) -> Run:
+    return run(patched_tree, PLAIN, CASES, request={"return_logprob": True, "top_logprobs_num": 2})
+
+
+@pytest.fixture(scope="module")
+def tree(patched_tree: Path) -> Run:
+    return run(patched_tree, DDTREE, CASES, request={"return_logprob": True, "top_logprobs_num": 2})
+
+
+def of_kind(values: list, kind: str) -> list:
+    """The 20 of all values that belong to one kind."""
+    return values[list(KINDS).index(kind) :: len(KINDS)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_equal_plain_decoding(plain: Run, tree: Run, kind: str) -> None:
+    assert of_kind(tree.outputs, kind) == of_kind(plain.outputs, kind)
+    assert of_kind(tree.text, kind) == of_kind(plain.text, kind)
+    found, want = ([meta["finish_reason"] for meta in of_kind(one.meta, kind)] for one in (tree, plain))
+    assert found == want
+
+
+def test_outputs_are_what_their_grammar_says(tree: Run) -> None:
+    """And most paths end with the grammar's own end, in fewer steps than tokens."""
+    for text in of_kind(tree.text, "schema"):
+        assert set(json.loads(text)) == {"name", "value", "ok"}
+    assert all(re.fullmatch(CHOICE["regex"], text) for text in of_kind(tree.text, "regex"))
+    assert all(text.startswith("return x") and text.endswith("\n") for text in of_kind(tree.text, "ebnf"))
+    steps = {kind: sum(meta["spec_verify_ct"] for meta in of_kind(tree.meta, kind)) for kind in KINDS}
+    tokens = {kind: sum(map(len, of_kind(tree.outputs, kind))) for kind in KINDS}
+    assert steps["schema"] < 0.5 * tokens["schema"], "paths of several nodes reach the grammar's end"
+    assert steps["strange schema"] > 0.8 * tokens["strange schema"], "nearly every node violates this one"
+    free = of_kind(tree.outputs, "no grammar")
+    assert sum(a != b for a, b in zip(free, of_kind(tree.outputs, "schema"), strict=True)) >= 10
+
+
+def test_logprobs_are_plain_decodings(plain: Run, tree: Run) -> None:
+    for found, want in zip(tree.meta, plain.meta, strict=True):
+        pairs = list(zip(found["output_token_logprobs"], want["output_token_logprobs"], strict=True))
+        assert all(a[1] == b[1] and math.isclose(a[0], b[0], abs_tol=1e-3) for a, b in pairs)
