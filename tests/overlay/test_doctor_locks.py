@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-from overlay.doctor import locked, rules
+import snapshot.manifest
+import snapshot.wheel
+from overlay import profiles
+from overlay.doctor import dist, locked, rules
 from overlay.doctor.explain import explain
 from overlay.doctor.finding import Severity
 from overlay.profiles import PROFILES
-from tools.paths import REPO
+from tools.paths import REPO, VERSION
 
 CU130 = (
     "sglang==0.5.11\ntorch==2.11.0\ntorchaudio==2.11.0\nsglang-kernel==0.4.2\ncuda-python==13.4.4\ncuda-bindings==13.4.4\n"
@@ -40,6 +47,27 @@ def test_an_older_nccl_is_seen(tmp_path: Path) -> None:
 
 def test_the_cpu_lock_is_clean() -> None:
     assert rules.examine(locked.read(PROFILES / "cpu.lock")) == ()
+
+
+@pytest.mark.parametrize("python", profiles.load("cu130").pythons)
+def test_the_cu130_locks_are_clean_and_whole(python: str) -> None:
+    """The doctor has nothing to say, and the pinned SGLang's own requirements, read from its metadata, are all met."""
+    profile = profiles.load("cu130", python)
+    facts = locked.read(profile.lock)
+    assert facts.cuda == "13.0" and rules.examine(facts) == ()
+    text = profile.lock.read_text()
+    assert not re.search(r"://|--(extra-)?index|--find-links|(^|\s)/\w", text, re.MULTILINE)
+    environment = {"extra": "", "python_version": python, "python_full_version": f"{python}.0"}
+    pin = snapshot.manifest.load(VERSION)
+    with zipfile.ZipFile(snapshot.wheel.fetch(pin)) as wheel:
+        _, _, requires = dist.metadata(wheel.read(f"sglang-{VERSION}.dist-info/METADATA").decode())
+    assert python != "3.11" or f"sglang=={VERSION} --hash=sha256:{pin.wheel_sha256}\n" in text, "the same wheel as the snapshot's"
+    wanted = [Requirement(line) for line in requires]
+    needed = [one for one in wanted if one.marker is None or one.marker.evaluate(environment)]
+    assert len(needed) > 50
+    for one in needed:
+        found = facts.version(canonicalize_name(one.name))
+        assert found and one.specifier.contains(found, prereleases=True), str(one)
 
 
 #: A line as it was met, the rule that answers, and words of the cause.

@@ -1,6 +1,6 @@
 """Real kernel wheels against the exports of real torch builds: what the doctor predicts is what was met in public.
 
-sglang-kernel 0.4.2 is downloaded once by its hash (326 MB) and kept for every clone. Of sgl_kernel 0.3.21 (536 MB) the
+sglang-kernel 0.4.2 is downloaded once by the cu130 lock's hash (326 MB) and kept. Of sgl_kernel 0.3.21 (536 MB) the
 fixture has what the linker sees: NEEDED, torch's symbols and GPU code, as the doctor read them from the wheel of that hash.
 """
 
@@ -9,35 +9,25 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
+from overlay import lock, profiles, wheelhouse
 from overlay.doctor import known
 from tests.overlay.elfwriter import library
-from tools.files import sha256
-from tools.paths import REPO, STORE
+from tools.paths import REPO
 
-WHEEL = "sglang_kernel-0.4.2-cp310-abi3-manylinux2014_x86_64.whl"
-SHA256 = "11e8198d6f6ff47df2ff445e3add666897d7d75fddbed9ff862e7b42fd75530c"
 OLD = json.loads((REPO / "tests/fixtures/kernels/sgl_kernel-0.3.21.json").read_text())
 
 
 @pytest.fixture(scope="module")
 def wheels() -> Path:
     """A folder with the wheel of sglang-kernel 0.4.2 and nothing else."""
-    folder = STORE / "wheels" / SHA256[:16]
-    if not (folder / WHEEL).is_file() or sha256(folder / WHEEL) != SHA256:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".", dir=folder) as temporary:
-            requirement = Path(temporary, "requirement.txt")
-            requirement.write_text(f"sglang-kernel==0.4.2 --hash=sha256:{SHA256}\n")
-            pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-            platform = ["--only-binary", ":all:", "--platform", "manylinux2014_x86_64", "--abi", "abi3", "--require-hashes"]
-            subprocess.run([*pip, *platform, "-r", requirement, "-d", temporary], check=True, timeout=900)
-            Path(temporary, WHEEL).replace(folder / WHEEL)
-    return folder
+    profile = profiles.load("cu130", "3.11")
+    (pin,) = [pin for pin in lock.read(profile.lock) if pin.name == "sglang-kernel"]
+    (wheel,) = wheelhouse.fetch(profile, [pin])
+    return wheel.parent
 
 
 def _findings(path: Path, *options: str) -> tuple[int, list[dict]]:

@@ -347,6 +347,13 @@ FAULTS: dict[str, tuple[Callable[[Facts], Facts], str, Severity, str, str]] = {
         "two runtimes in one process",
         "without nvidia-cuda-runtime-cu12",
     ),
+    "pytorch_178196_nvrtc_of_both_majors": (
+        lambda facts: add(facts, dist("nvidia-cuda-nvrtc", "13.0.88"), dist("nvidia-cuda-nvrtc-cu12", "12.8.93")),
+        "R13",
+        Severity.WARNING,
+        "two runtimes in one process",
+        "without nvidia-cuda-nvrtc-cu12",
+    ),
     "both_majors_in_the_same_files": (
         lambda facts: add(facts, Distribution("nvidia-nccl-cu12", "2.28.9", (), (Entry(NCCL, f"nvidia-nccl-cu13-{NCCL}", 1),))),
         "R13",
@@ -381,6 +388,20 @@ def test_fault(fault: str) -> None:
     assert consequence in one.consequence
     assert remedy in one.remedy
     assert one.evidence and one.title
+
+
+#: Public bugs that can be seen in facts, by thread; what only shows at run time (a hang in NCCL) is not here.
+BUGS = (
+    *("notebooks_331", "sglang_25069", "kvcache_sglang_33", "sglang_36462", "sglang_18203", "vllm_52300", "vllm_36099"),
+    *("vllm_56829", "sglang_31035", "sglang_22833", "pytorch_178196", "sglang_16052", "sglang_17370", "flashinfer_5145"),
+    *("flashinfer_3493", "flashinfer_4337", "triton_8539", "sglang_38515", "funasr_2973", "flash_attention_1644"),
+    *("pytorch_91067", "ktransformers_2045", "nixl_1705", "extras_gated_drift"),
+)
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_every_bug_has_a_test_of_its_name(bug: str) -> None:
+    assert any(bug in name for name in (*FAULTS, *globals()))
 
 
 def test_every_rule_has_a_fault() -> None:
