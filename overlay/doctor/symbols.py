@@ -16,6 +16,7 @@ OTHERS = (
     (re.compile(r"nvshmemx?_\w+$"), "libnvshmem_host.so.3"),
     (re.compile(r"TVMFFI\w+$"), "libtvm_ffi.so"),
 )
+_ANY = re.compile("|".join(f"(?:{pattern.pattern})" for pattern in (TORCH, *(pattern for pattern, _ in OTHERS))))
 
 
 def qualified(symbol: str) -> str:
@@ -85,4 +86,4 @@ def old_string(symbol: str) -> bool:
 
 def asked_for(symbol: str) -> bool:
     """Whether any rule looks at a symbol of this name."""
-    return bool(TORCH.match(symbol)) or any(pattern.match(symbol) for pattern, _ in OTHERS)
+    return bool(_ANY.match(symbol))

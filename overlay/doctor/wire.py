@@ -15,8 +15,7 @@ FORM = 1
 
 def encode(facts: Facts) -> dict[str, Any]:
     """The facts as what `json` can write. A CUDA environment exports half a million symbols, and rules ask for a fifth."""
-    small = dataclasses.replace(facts, libraries=tuple(_asked_for(one) for one in facts.libraries))
-    return {"form": FORM, **_plain(dataclasses.asdict(small))}
+    return {"form": FORM, **_fields(dataclasses.replace(facts, libraries=tuple(_asked_for(one) for one in facts.libraries)))}
 
 
 def decode(document: Any) -> Facts:
@@ -49,18 +48,28 @@ def _asked_for(one: Library) -> Library:
     )
 
 
+def _fields(one: Any) -> dict[str, Any]:
+    return {field.name: _plain(getattr(one, field.name)) for field in dataclasses.fields(one)}
+
+
 def _plain(value: Any) -> Any:
+    if isinstance(value, (str, int, float)) or value is None:
+        return value
+    if isinstance(value, Entry):  # by far the most numerous
+        return [value.path, value.sha256, value.size, value.found]
+    if dataclasses.is_dataclass(value):
+        return _fields(value)
     if isinstance(value, dict):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, (set, frozenset)):
         return sorted(value)
     if isinstance(value, (list, tuple)):
         return [_plain(one) for one in value]
-    return value
+    raise TypeError(f"a fact of type {type(value).__name__} has no form as JSON")
 
 
 def _distribution(one: dict[str, Any]) -> Distribution:
-    record = None if one["record"] is None else tuple(Entry(**entry) for entry in one["record"])
+    record = None if one["record"] is None else tuple(Entry(*entry) for entry in one["record"])
     requires = None if one["requires"] is None else tuple(one["requires"])
     return Distribution(one["name"], one["version"], requires, record, tuple(one["outside"]))
 

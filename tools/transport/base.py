@@ -155,6 +155,8 @@ class _Job:
 
     def __exit__(self, *_: object) -> None:
         self._timer.cancel()
+        # It knows this job, and this job it: a ring is taken apart in any order, and paramiko's files complain of some.
+        del self._timer
         if self.process.wait(0) is None:
             self.process.kill()
 
