@@ -1,4 +1,11 @@
-"""Structured output under DDTREE: token for token what plain decoding gives with the same grammar, greedy."""
+"""Structured output under DDTREE: token for token what plain decoding gives with the same grammar, greedy.
+
+Three deliberate breakages, each caught by a test of its own here:
+
+* no rollback after the walk         `test_caught_no_rollback`
+* the mask applied at the root only  `test_caught_a_mask_at_the_root_only`
+* a committed token accepted twice   `test_caught_a_token_accepted_twice`
+"""
 
 from __future__ import annotations
 
@@ -11,6 +18,9 @@ import pytest
 
 from tests.engine.harness import Run, generate
 from tests.engine.test_baseline import TEXTS
+
+GRAMMAR = "sglang/srt/speculative/ddtree_grammar.py"
+INFO = "sglang/srt/speculative/dflash_info.py"
 
 #: Without its overlap scheduler, which feeds a penalizer the last output token but one.
 PLAIN = {"grammar_backend": "xgrammar", "disable_overlap_schedule": True}
@@ -104,3 +114,49 @@ def test_logprobs_are_plain_decodings(plain: Run, tree: Run) -> None:
     for found, want in zip(tree.meta, plain.meta, strict=True):
         pairs = list(zip(found["output_token_logprobs"], want["output_token_logprobs"], strict=True))
         assert all(a[1] == b[1] and math.isclose(a[0], b[0], abs_tol=1e-3) for a, b in pairs)
+
+
+def test_a_seeded_sample_is_the_plain_samplers(mutated_tree) -> None:
+    """Temperature and a choice: seed by seed the tokens of plain decoding. See test_ddtree's test of this name."""
+    deterministic = mutated_tree(
+        "sglang/srt/model_executor/model_runner.py",
+        "            enable_batch_invariant_mode()\n",
+        "            del enable_batch_invariant_mode\n",
+    )
+    kinds = [CHOICE | {"ignore_eos": False, "temperature": 1.5, "sampling_seed": seed} for seed in range(len(TEXTS))]
+    more = {"enable_deterministic_inference": True, "sampling_backend": "pytorch"}
+    env = {"TORCHDYNAMO_DISABLE": "1"}
+    want = run(deterministic, PLAIN | more, kinds, env=env)
+    found = run(deterministic, DDTREE | more, kinds, env=env)
+    assert found.outputs == want.outputs
+    assert all(re.fullmatch(CHOICE["regex"], text) for text in found.text)
+    assert len(set(found.text)) >= 10
+
+
+def test_two_tensor_parallel_ranks_agree_with_one(patched_tree: Path, plain: Run) -> None:
+    kinds = list(KINDS)
+    mixed = [CASES[at * len(kinds) + at % 4] for at in range(len(TEXTS))]
+    want = [plain.outputs[at * len(kinds) + at % 4] for at in range(len(TEXTS))]
+    two = run(patched_tree, DDTREE | {"tp_size": 2}, mixed, env={"SGLANG_CPU_OMP_THREADS_BIND": "0|1"})
+    assert two.outputs == want
+
+
+def wrong(broken: Path, plain: Run) -> int:
+    """How many of the 20 outputs under the schema differ from plain decoding."""
+    found = run(broken, DDTREE, [ITEM | {"ignore_eos": False}] * len(TEXTS))
+    return sum(a != b for a, b in zip(found.outputs, of_kind(plain.outputs, "schema"), strict=True))
+
+
+def test_caught_no_rollback(mutated_tree, plain: Run) -> None:
+    broken = mutated_tree(GRAMMAR, "        grammar.rollback(depth_now)\n", "        pass\n")
+    assert wrong(broken, plain) >= 10
+
+
+def test_caught_a_mask_at_the_root_only(mutated_tree, plain: Run) -> None:
+    broken = mutated_tree(GRAMMAR, "    if depth_now > 0:\n", "    rows[1:].fill_(-1)\n    if depth_now > 0:\n")
+    assert wrong(broken, plain) >= 5
+
+
+def test_caught_a_token_accepted_twice(mutated_tree, plain: Run) -> None:
+    line = "                        req.grammar.accept_token(token_id)\n"
+    assert wrong(mutated_tree(INFO, line, line * 2), plain) >= 10
