@@ -75,6 +75,12 @@ rollback: $(PY) ## back to the previous release (TO=release: to that one), throu
 status: $(PY) ## what the host serves now
 	$(RUN) deploy status $(host) $(json)
 
+unlock: $(PY) ## end the command that holds a host's lock, if it hangs
+	$(RUN) deploy unlock $(host) $(json)
+
+hosts: $(PY) ## the inventory: deploy/hosts.toml, and deploy/hosts.local.toml over it
+	$(RUN) deploy hosts $(json)
+
 stop: $(PY) ## stop the host's services
 	$(RUN) deploy stop $(host) $(json)
 

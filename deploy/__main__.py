@@ -8,8 +8,10 @@ import os
 import signal
 from pathlib import Path
 
-from deploy import inputs, inventory, verbs
+from deploy import inputs, inventory, show, verbs
+from deploy.host import Host
 from tools import cli
+from tools.cli import UserError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -23,6 +25,8 @@ def parser() -> argparse.ArgumentParser:
         "status": "what the host serves now",
         "stop": "stop the server",
         "logs": "the end of the server's log",
+        "hosts": "the inventory as a table",
+        "unlock": "end the command that holds a host's lock, if it hangs",
         "record": "record a pair's probes anew, with the pinned tree and no speculation",
     }.items():
         command = commands.add_parser(verb, help=text, description=text)
@@ -43,10 +47,21 @@ def main() -> int:
     args = parser().parse_args()
     for ending in (signal.SIGTERM, signal.SIGHUP):  # like ^C: a rollout takes back what it began
         signal.signal(ending, signal.default_int_handler)
+    if args.verb == "hosts":
+        return show.hosts(inventory.every(file=args.inventory), json=args.json)
     entry = inventory.load(args.host, file=args.inventory, port=os.environ.get("PORT"))
     if getattr(args, "profile", None):
         entry = dataclasses.replace(entry, profile=args.profile)
+    if args.verb in ("record", "unlock") and entry.remote != (args.verb == "unlock"):
+        raise UserError(f"`{args.verb}` is not for {entry.name}, a host with transport = {entry.transport!r}", 2)
     host = verbs.connect(entry)
+    try:
+        return _run(args, entry, host)
+    finally:
+        host.close()
+
+
+def _run(args: argparse.Namespace, entry: inventory.Entry, host: Host) -> int:
     match args.verb:
         case "plan":
             return verbs.plan_only(host, inputs.gather(entry), json=args.json)
@@ -56,6 +71,8 @@ def main() -> int:
             return verbs.rollback(host, args.to, json=args.json)
         case "status":
             return verbs.status(host, json=args.json)
+        case "unlock":
+            return verbs.unlock(host, json=args.json)
         case "stop":
             return verbs.stop(host, json=args.json)
         case "logs":

@@ -1,4 +1,4 @@
-"""What a step may ask of a host. The sandbox implements it here; a host behind SSH through an agent with the same verbs.
+"""What a step may ask of a host. The sandbox implements it here; `remote` for a host over SSH, by an agent with the same verbs.
 
 Every method is one bounded action, and does nothing if its effect is already there; so a second run mends what an
 interrupted one left.
@@ -68,6 +68,12 @@ class Host(Protocol):
 
     def judge(self, verdict: Verdict) -> None:
         """Keep what the gates said of a release."""
+
+    def arm(self, silence: float) -> None:
+        """Let the host go back by itself to its fallback if this side is not heard for `silence` seconds."""
+
+    def confirm(self) -> None:
+        """What runs now stays."""
 
     def prune(self, keep: int, spare: frozenset[str]) -> tuple[str, ...]:
         """Remove all releases but the `keep` newest and the spared; returns the removed ones."""

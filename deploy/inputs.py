@@ -24,6 +24,9 @@ from deploy.inventory import Entry
 from deploy.layout import Layout
 from tools.paths import REPO, VERSION
 
+#: What a server on another machine has of its user's environment.
+_BARE = {"HOME": "/root", "LANG": "C.UTF-8", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+
 HOOK = Path(__file__).with_name("hook")
 
 
@@ -94,12 +97,19 @@ def gather(entry: Entry) -> Inputs:
 
 def assemble(entry: Entry, pair: pairs.Pair, *, python: Path, shims: Path, digests: dict[str, str], **parts: Any) -> Inputs:
     """Inputs from their parts; adds the digests of what lies in this checkout and of how the server is started."""
-    arguments = unit.arguments(entry, pair)
+    if entry.remote:  # the models travel with the release, and the interpreter is the host's
+        arguments = unit.arguments(entry, pairs.Pair(pair.name, Path(unit.RELEASE, "models")))
+        python = Path(entry.python)
+    else:
+        arguments = unit.arguments(entry, pair)
+    settings = [str(python), *arguments]
+    if entry.remote or entry.environment:
+        settings += [entry.service, str(entry.limits.drain), *map(str, entry.gpus), *map(str, entry.environment)]
     own = {
         "shims": digest.of_folders(shims),
         "hook": digest.of_folders(HOOK),
         "models": pair.digest(),
-        "arguments": hashlib.sha256(json.dumps([str(python), *arguments]).encode()).hexdigest(),
+        "arguments": hashlib.sha256(json.dumps(settings).encode()).hexdigest(),
     }
     return Inputs(entry, pair, VERSION, python=python, shims=shims, arguments=arguments, digests={**digests, **own}, **parts)
 
@@ -107,4 +117,9 @@ def assemble(entry: Entry, pair: pairs.Pair, *, python: Path, shims: Path, diges
 def environment(inputs: Inputs, layout: Layout) -> dict[str, str]:
     """The environment of the release's server."""
     base = overlay.engine.environment(layout.release(inputs.release) / "site")
-    return unit.environment(base, layout, inputs.release)
+    entry = inputs.entry
+    if entry.remote:  # nothing of this machine's
+        base = {name: value for name, value in base.items() if name not in overlay.engine.INHERITED} | _BARE
+        if entry.gpus:
+            base["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, entry.gpus))
+    return unit.environment({**base, **dict(entry.environment)}, layout, inputs.release)

@@ -1,4 +1,4 @@
-"""The inventory, `hosts.toml`: every entry is checked whole before anything is done with it.
+"""The inventory, `hosts.toml` and over it the private `hosts.local.toml`: an entry is checked whole before it is used.
 
 A mistake is answered with the file, the line and the key, and what would be right. Unknown keys are mistakes.
 
@@ -21,7 +21,7 @@ from tools.paths import REPO
 
 DEFAULT = "sandbox"
 FILE = Path(__file__).with_name("hosts.toml")
-TRANSPORTS = ("local",)
+TRANSPORTS = ("local", "ssh")
 ALGORITHMS = ("DDTREE", "DFLASH")
 
 
@@ -34,6 +34,7 @@ class Limits:
     answer: float = 180.0  # seconds for one generation, or for all probes
     accept_min: float = 1.0  # tokens a verify step; exclusive
     accept_max: float = 64.0  # inclusive
+    silence: float = 60.0  # seconds without its controller until a host goes back by itself
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,21 @@ class Entry:
     keep: int = 3
     server: tuple[tuple[str, Any], ...] = ()  # (flag without dashes, value), in the file's order
     limits: Limits = Limits()
+    environment: tuple[tuple[str, str], ...] = ()  # of the server, in the file's order
+    address: str | None = None  # a name that ~/.ssh/config knows, or a host name; None: the host's own name
+    user: str | None = None
+    ssh_port: int | None = None
+    jump: str | None = None  # [user@]host[:port] on the way
+    identity: str | None = None  # a private key's file
+    sudo: bool = False  # the user is not root: the agent runs under `sudo -n`
+    python: str = "/usr/bin/python3"  # the host's interpreter: of the system, or of an environment
+    service: str = "sglang"  # name of the template unit
+    gpus: tuple[int, ...] = ()  # that the server sees; none: as it finds them
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is another machine."""
+        return self.transport == "ssh"
 
 
 _KINDS: dict[str, tuple[type, str]] = {
@@ -64,35 +80,84 @@ _KINDS: dict[str, tuple[type, str]] = {
     "keep": (int, "a whole number"),
     "server": (dict, "a table"),
     "limits": (dict, "a table"),
+    "environment": (dict, "a table"),
+    "address": (str, "a string"),
+    "user": (str, "a string"),
+    "ssh-port": (int, "a whole number"),
+    "jump": (str, "a string"),
+    "identity": (str, "a path"),
+    "sudo": (bool, "true or false"),
+    "python": (str, "a path"),
+    "service": (str, "a string"),
+    "gpus": (list, "a list of GPU numbers"),
 }
-_RANGES = {"port": (ports.LOWEST, ports.HIGHEST), "budget": (1, 1024), "keep": (1, 1000)}
+_SSH_ONLY = ("address", "user", "ssh-port", "jump", "identity", "sudo", "python", "service", "gpus")
+_RANGES = {"ssh-port": (1, 65535), "port": (ports.LOWEST, ports.HIGHEST), "budget": (1, 1024), "keep": (1, 1000)}
 _REQUIRED = ("transport", "profile", "pair", "root", "port")
 
 
 def load(name: str | None = None, *, file: Path | None = None, port: str | None = None) -> Entry:
     """The entry of host `name`; `port` (text, as from the environment) overrides its port."""
-    file = file or FILE
+    hosts = _read(file)
     name = name or DEFAULT
-    try:
-        text = file.read_text(encoding="utf-8")
-        hosts = tomllib.loads(text).get("hosts", {})
-    except OSError as error:
-        raise UserError(f"the inventory {file} can't be read: {error.strerror}", 2) from None
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{file}: {error}", 2) from None
     if name not in hosts:
         known = ", ".join(sorted(hosts)) or "none"
-        raise UserError(f"{file.name} has no host {name!r}; it has: {known}", 2)
-    return _entry(name, hosts[name], _Place(file, text), port)
+        raise UserError(f"{(file or FILE).name} has no host {name!r}; it has: {known}", 2)
+    raw, place = hosts[name]
+    return _entry(name, raw, place, port)
+
+
+def every(*, file: Path | None = None) -> list[Entry]:
+    """All hosts, in the files' order."""
+    return [_entry(name, raw, place, None) for name, (raw, place) in _read(file).items()]
+
+
+def _read(file: Path | None) -> dict[str, tuple[dict[str, Any], _Place]]:
+    """The hosts' tables; those of `hosts.local.toml` beside the file lie over the file's, key by key."""
+    file = file or FILE
+    local = file.with_name("hosts.local.toml")
+    hosts: dict[str, tuple[dict[str, Any], _Place]] = {}
+    for part in (file, local) if local.is_file() else (file,):
+        try:
+            text = part.read_text(encoding="utf-8")
+            document = tomllib.loads(text)
+        except OSError as error:
+            raise UserError(f"the inventory {part} can't be read: {error.strerror}", 2) from None
+        except tomllib.TOMLDecodeError as error:
+            raise UserError(f"{part}: {error}", 2) from None
+        for key in document:
+            if key != "hosts":
+                raise UserError(f"{part.name}: unknown table [{key}]; hosts are [hosts.NAME]", 2)
+        for name, raw in document.get("hosts", {}).items():
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name) or not isinstance(raw, dict):
+                raise UserError(f"{part.name}: {name!r} is no host: a host is a table [hosts.NAME]", 2)
+            under, below = hosts.get(name, ({}, None))
+            hosts[name] = (_over(under, raw), _Place(part, text, below))
+    return hosts
+
+
+def _over(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    both = {key: _over(under[key], value) if isinstance(value, dict) and isinstance(under.get(key), dict) else value
+            for key, value in over.items()}  # fmt: skip
+    return {**under, **both}
 
 
 @dataclass(frozen=True)
 class _Place:
     file: Path
     text: str
+    below: _Place | None = None  # the file under this one
 
     def error(self, table: str, key: str, what: str) -> UserError:
+        if self.below and not self._has(table, key):
+            return self.below.error(table, key, what)
         return UserError(f"{self.file.name}:{self._line(table, key)}: {table}.{key}: {what}", 2)
+
+    def _has(self, table: str, key: str) -> bool:
+        value: Any = tomllib.loads(self.text)
+        for part in [*table.split("."), key]:
+            value = value.get(part) if isinstance(value, dict) else None
+        return value is not None
 
     def _line(self, table: str, key: str) -> int:
         """The line of `key` in `[table]`; the table's own line where the key is not written."""
@@ -106,6 +171,13 @@ class _Place:
         return found
 
 
+def _remote_root(root: str, place: _Place, table: str) -> Path:
+    path = Path(root)
+    if not path.is_absolute() or ".." in path.parts or len(path.parts) < 3 or re.search(r"[\s%$'\"]", root):
+        raise place.error(table, "root", f"is {root!r}, must be a plain absolute path on the host, such as /opt/sglang")
+    return path
+
+
 def _entry(name: str, raw: dict[str, Any], place: _Place, port: str | None) -> Entry:
     table = f"hosts.{name}"
     for key, value in raw.items():
@@ -116,7 +188,10 @@ def _entry(name: str, raw: dict[str, Any], place: _Place, port: str | None) -> E
         if key not in raw:
             raise place.error(table, key, "is missing")
     if raw["transport"] not in TRANSPORTS:
-        raise place.error(table, "transport", f"{raw['transport']!r} is not supported yet, only {', '.join(TRANSPORTS)}")
+        raise place.error(table, "transport", f"is {raw['transport']!r}, must be one of {', '.join(TRANSPORTS)}")
+    for key in _SSH_ONLY if raw["transport"] == "local" else ():
+        if key in raw:
+            raise place.error(table, key, 'is for hosts with transport = "ssh"')
     if raw.get("algorithm", "DDTREE") not in ALGORITHMS:
         raise place.error(table, "algorithm", f"is {raw['algorithm']!r}, must be one of {', '.join(ALGORITHMS)}")
     server = raw.pop("server", {})
@@ -124,12 +199,28 @@ def _entry(name: str, raw: dict[str, Any], place: _Place, port: str | None) -> E
         if not isinstance(value, (str, int, float, bool)) or not re.fullmatch(r"[a-z][a-z0-9-]*", flag):
             raise place.error(f"{table}.server", flag, "must be a flag's name without dashes and a plain value")
     limits = _limits(raw.pop("limits", {}), place, f"{table}.limits")
-    raw["root"] = REPO / os.path.expanduser(raw["root"])
+    environment = raw.pop("environment", {})
+    for key, value in environment.items():
+        if not isinstance(value, str) or "\n" in value or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key):
+            raise place.error(f"{table}.environment", key, "must be a variable's name and one line of text")
+    if raw["transport"] == "local":
+        raw["root"] = REPO / os.path.expanduser(raw["root"])
+    else:
+        raw["root"] = _remote_root(raw["root"], place, table)
+    gpus = raw.pop("gpus", [])
+    if not all(type(gpu) is int and gpu >= 0 for gpu in gpus) or len(set(gpus)) != len(gpus):
+        raise place.error(table, "gpus", "must be different GPU numbers, such as [0, 1]")
+    if "service" in raw and not re.fullmatch(r"[a-z][a-z0-9-]*", raw["service"]):
+        raise place.error(table, "service", f"is {raw['service']!r}, must be small letters, digits and dashes")
+    if "python" in raw and not raw["python"].startswith("/"):
+        raise place.error(table, "python", "must be an absolute path on the host")
+    raw["ssh_port"] = raw.pop("ssh-port", None)  # Entry has no dashes
     if port:
         if not port.isdigit() or not ports.LOWEST <= int(port) <= ports.HIGHEST:
             raise UserError(f"PORT is {port!r}, must be a number from {ports.LOWEST} to {ports.HIGHEST}", 2)
         raw["port"] = int(port)
-    return Entry(name=name, server=tuple(server.items()), limits=limits, **raw)
+    lists = {"server": tuple(server.items()), "environment": tuple(environment.items()), "gpus": tuple(gpus)}
+    return Entry(name=name, limits=limits, **lists, **raw)
 
 
 def _limits(raw: dict[str, Any], place: _Place, table: str) -> Limits:
@@ -143,7 +234,7 @@ def _limits(raw: dict[str, Any], place: _Place, table: str) -> Limits:
 
 
 def _check(place: _Place, table: str, key: str, value: object, kind: type, words: str) -> None:
-    if not isinstance(value, kind) or isinstance(value, bool):
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise place.error(table, key, f"is {value!r}, must be {words}")
     low, high = _RANGES.get(key, (None, None))
     if low is not None and not low <= value <= high:

@@ -1,10 +1,10 @@
 """Where things lie under a host's root. Pure paths, the same on every host. Under `root`:
 
-    releases/<id>/{site,units,env,manifest.json,probes.json}   never written again once they have this name
-    current, previous                                          symlinks to releases
-    verdicts/<id>.json                                         what the gates said
-    run/engine/                                                the supervised server: state, log, attestations
-    lock, audit.jsonl
+releases/<id>/{site,units,env,manifest.json,probes.json}   never written again once they have this name
+current, previous                                          symlinks to releases
+verdicts/<id>.json                                         what the gates said
+run/engine/                                                the supervised server: state, log, attestations
+lock, audit.jsonl
 """
 
 from __future__ import annotations

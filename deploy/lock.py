@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.cli import UserError
+from tools.errors import UserError
 
 
 def who() -> dict[str, object]:
@@ -25,8 +25,8 @@ def who() -> dict[str, object]:
 
 
 @contextlib.contextmanager
-def held(path: Path, verb: str) -> Iterator[None]:
-    """Hold the lock for `verb`; a `UserError` naming the holder if somebody else has it."""
+def held(path: Path, verb: str, by: dict[str, object] | None = None) -> Iterator[None]:
+    """Hold the lock for `verb`, in the name of `by` (default: this process); a `UserError` naming the holder if it is taken."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+") as file:
         try:
@@ -35,12 +35,25 @@ def held(path: Path, verb: str) -> Iterator[None]:
             file.seek(0)
             raise UserError(f"{_holder(file.read())}: wait for its end, or end it") from None
         file.truncate(0)
-        file.write(json.dumps({**who(), "verb": verb, "since": time.time()}))
+        file.write(json.dumps({**(by or who()), "verb": verb, "since": time.time()}))
         file.flush()
         try:
             yield
         finally:
             file.truncate(0)
+
+
+def holder(path: Path) -> dict | None:
+    """Who holds the lock, as it wrote down; empty if it has not yet; None: nobody."""
+    try:
+        with open(path) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return json.loads(file.read() or "{}")
+    except FileNotFoundError:
+        pass
+    return None
 
 
 def _holder(text: str) -> str:

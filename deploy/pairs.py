@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy import digest
-from tools.cli import UserError
+from tools.errors import UserError
 
 ROOT = Path(__file__).with_name("pairs")
 

@@ -14,6 +14,7 @@ from deploy.inputs import Inputs
 from deploy.inventory import Entry
 from deploy.steps import Step
 from deploy.steps.gates import Health, Probe, Prove
+from deploy.steps.guard import Confirm, Guard
 from deploy.steps.keep import Prune
 from deploy.steps.serve import Start, Stop, Switch
 from deploy.steps.stage import Check, Stage
@@ -46,6 +47,7 @@ def apply(inputs: Inputs, facts: Facts) -> Plan:
     steps: list[Step] = [Check(release) if staged else Stage(inputs)]
     steps += _serve(entry, release, facts, fallback)
     steps += _gates(entry, release)
+    steps += [Confirm()] if entry.remote else []
     steps += [Prune(entry.keep, frozenset(filter(None, (release, fallback))))]
     return Plan(release, _headline(release, facts, staged, fallback), tuple(steps), fallback)
 
@@ -62,6 +64,7 @@ def rollback(entry: Entry, facts: Facts, to: str | None) -> Plan:
         return _keep(entry, release, facts)
     fallback = facts.fallback if facts.fallback != release else None
     steps = [Check(release), *_serve(entry, release, facts, fallback), *_gates(entry, release)]
+    steps += [Confirm()] if entry.remote else []
     return Plan(release, f"back to release {release}", tuple(steps), fallback)
 
 
@@ -90,7 +93,7 @@ def _keep(entry: Entry, release: str, facts: Facts) -> Plan:
 
 
 def _serve(entry: Entry, release: str, facts: Facts, fallback: str | None) -> list[Step]:
-    steps: list[Step] = []
+    steps: list[Step] = [Guard(entry.limits.silence, fallback)] if entry.remote else []
     if facts.instance.running or fallback:
         steps.append(Stop(facts.instance.release if facts.instance.running else None, fallback, entry.limits.drain))
     return [*steps, Switch(release, fallback, facts.previous), Start(release)]

@@ -6,6 +6,7 @@ server is running and live again.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import traceback
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from deploy.host import Host
 from deploy.plan import Plan
 from deploy.steps import Step, StepFailed
 from deploy.steps.gates import Health, Probe, Prove
+from deploy.steps.guard import Guard
 from tools.cli import UserError
 
 #: Lines of the server's log kept with a failure.
@@ -53,6 +55,7 @@ class Recap:
     ending: Ending = Ending.DONE
     rows: list[Row] = field(default_factory=list)
     failure: str | None = None
+    note: str | None = None  # on a host that can't be asked
     log: list[str] = field(default_factory=list)  # the end of the failed server's log
 
 
@@ -80,6 +83,7 @@ def as_json(recap: Recap) -> dict[str, Any]:
         "ending": recap.ending.name.lower().replace("_", " "),
         "exit": recap.ending.value,
         "failure": recap.failure,
+        "note": recap.note,
         "log": recap.log,
         "steps": [vars(row) for row in recap.rows],
     }
@@ -90,16 +94,25 @@ def _fail(plan: Plan, host: Host, recap: Recap, begun: list[Step], error: BaseEx
     if not isinstance(error, (StepFailed, UserError, KeyboardInterrupt)):
         traceback.print_exception(error)  # a defect of ours: say where, and still bring the host back
     touched = any(step.disruptive for step in begun)
-    if touched:
-        recap.log = host.log(TAIL)
-    if isinstance(begun[-1], (Health, Prove, Probe)) and touched:
-        host.judge(Verdict(plan.release, False, recap.failure, time.time()))
+    with contextlib.suppress(UserError):  # a host that is gone: the steps below say so
+        if touched:
+            recap.log = host.log(TAIL)
+        if isinstance(begun[-1], (Health, Prove, Probe)) and touched:
+            host.judge(Verdict(plan.release, False, recap.failure, time.time()))
     for step in reversed(begun):
         _do(recap, step.name, "undone", lambda step=step: step.undo(host), watch, f"undo: {step.name}")
     if not touched:
         recap.ending = Ending.REFUSED
     else:
-        recap.ending = Ending.ROLLED_BACK if _serves(host, plan.fallback) else Ending.STRANDED
+        try:
+            recap.ending = Ending.ROLLED_BACK if _serves(host, plan.fallback) else Ending.STRANDED
+        except UserError as gone:
+            recap.ending = Ending.STRANDED
+            recap.note = f"the host can't be asked what serves ({gone})"
+            guard = next((step for step in begun if isinstance(step, Guard)), None)
+            if guard:
+                back = f"goes back to {guard.fallback}" if guard.fallback else "stops its server"
+                recap.note += f"; unless it hears from here it {back} by itself within about {guard.silence + 10:.0f} s"
 
 
 def _serves(host: Host, release: str | None) -> bool:

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 from deploy.facts import Facts
+from deploy.inventory import Entry
 from deploy.plan import Plan
 from deploy.rollout import Ending, Recap
 from tools.cli import err, out
@@ -81,9 +82,41 @@ def recap(recap: Recap) -> None:
             for line in recap.log:
                 err.print(f"  | {line}", markup=False)
         err.print(f"error: {recap.failure}", markup=False)
+        if recap.note:
+            err.print(recap.note, markup=False)
         err.print(f"[bold red]{_ENDINGS[recap.ending]}[/]")
     else:
         out.print(recap.summary, markup=False)
+
+
+def hosts(entries: list[Entry], *, json: bool) -> int:
+    """The inventory."""
+    rows = [
+        {
+            "host": entry.name,
+            "where": "this machine"
+            if not entry.remote
+            else f"{entry.user + '@' if entry.user else ''}{entry.address or entry.name}",
+            "profile": entry.profile,
+            "models": entry.pair,
+            "algorithm": f"{entry.algorithm} {entry.budget}" if entry.algorithm == "DDTREE" else entry.algorithm,
+            "tp": dict(entry.server).get("tp", 1),
+            "gpus": ",".join(map(str, entry.gpus)) or "-",
+            "port": entry.port,
+            "root": str(entry.root),
+        }
+        for entry in entries
+    ]
+    if json:
+        document({"hosts": rows})
+        return 0
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in rows[0] if rows else ():
+        table.add_column(column, no_wrap=True)
+    for row in rows:
+        table.add_row(*(escape(str(value)) for value in row.values()))
+    out.print(table)
+    return 0
 
 
 def status(facts: Facts, host: str, endpoint: str, served: float | None) -> None:

@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 from deploy.layout import Layout
-from tools.cli import UserError
+from tools.errors import UserError
 
 #: Seconds that flushing a file system may take.
 FLUSH = 120

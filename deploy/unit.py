@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,8 @@ def environment(base: dict[str, str], layout: Layout, release: str) -> dict[str,
         "TRITON_CACHE_DIR": str(cache / "triton"),
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
         "SGLANG_CACHE_DIR": str(cache / "sglang"),
+        "FLASHINFER_WORKSPACE_BASE": str(cache / "flashinfer"),
+        "TVM_FFI_CACHE_DIR": str(cache / "tvm-ffi"),
         "SGLANG_ATTEST_DIR": str(layout.attest),
     }
 
@@ -85,3 +88,41 @@ def engine(argv: list[str], environment_file: Path, entry: Entry, release: str) 
         "longest_pause": LONGEST_PAUSE,
         "log_bytes": LOG_BYTES,
     }
+
+
+#: What stands for the release's folder in arguments: the folder's name is made from them.
+RELEASE = "@release@"
+
+
+def template(entry: Entry, root: Path) -> str:
+    """systemd's template unit; an instance is what `instances/%i` links to."""
+    link, run = root / "instances" / "%i", root / "run" / "%i"
+    return f"""\
+[Unit]
+Description=SGLang %i, the release that {link} links to
+After=network.target {entry.service}-revert.service
+StartLimitIntervalSec={WINDOW}
+StartLimitBurst={RESTARTS + 1}
+
+[Service]
+Type=exec
+WorkingDirectory={run}
+EnvironmentFile={link}/env/%i.env
+ExecStartPre=/bin/rm -rf {run}/attest
+ExecStartPre=/bin/mkdir -p {run}/attest
+ExecStart=/bin/sh {link}/units/%i
+Restart=on-failure
+RestartSec={PAUSE}
+KillMode=mixed
+TimeoutStopSec={entry.limits.drain:g}
+LimitMEMLOCK=infinity
+LimitNOFILE=1048576
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def script(argv: list[str]) -> str:
+    """What the unit runs: the server's command line."""
+    return f"exec {shlex.join(argv)}\n"

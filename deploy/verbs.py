@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +14,10 @@ from deploy.http import NoAnswer
 from deploy.inputs import Inputs
 from deploy.inventory import Entry
 from deploy.plan import Plan
+from deploy.remote import Remote
 from deploy.rollout import Ending, Recap
 from deploy.sandbox import Sandbox
-from tools.cli import out
+from tools.cli import UserError, out
 
 #: What the completion at the end continues, by how many tokens; seconds that it may take.
 PROMPT, TOKENS, ANSWER = "# Licensed under the", 24, 60.0
@@ -23,7 +25,7 @@ PROMPT, TOKENS, ANSWER = "# Licensed under the", 24, 60.0
 
 def connect(entry: Entry) -> Host:
     """The host of an inventory entry; its transport was checked with the entry."""
-    return Sandbox(entry)
+    return Remote(entry) if entry.remote else Sandbox(entry)
 
 
 def plan_only(host: Host, wanted: Inputs, *, json: bool) -> int:
@@ -64,6 +66,14 @@ def status(host: Host, *, json: bool) -> int:
     return 0
 
 
+def unlock(host: Remote, *, json: bool) -> int:
+    """End the command that holds the host's lock, if it hangs."""
+    ended = host.unlock()
+    said = f"ended {ended}" if ended else "nothing holds the lock"
+    show.document({"host": host.entry.name, "ended": ended}) if json else out.print(said, markup=False)
+    return 0
+
+
 def logs(host: Host, lines: int) -> int:
     """The end of the server's log."""
     for line in host.log(lines):
@@ -78,7 +88,8 @@ def _roll_out(host: Host, verb: str, make: Callable[[], Plan], json: bool) -> in
             show.plan(made, host.entry.name)
         recap = rollout.run(made, host, show.step)
         document: dict[str, Any] = {"host": host.entry.name, **rollout.as_json(recap)}
-        host.audit({"verb": verb, **document})
+        with contextlib.suppress(UserError):  # of a host that is gone
+            host.audit({"verb": verb, **document})
         served = _completion(host) if recap.ending is Ending.DONE else {}
     if json:
         show.document({**document, **served})

@@ -14,7 +14,7 @@ from pathlib import Path
 SHIMS = Path(__file__).resolve().parent / "cpu"
 
 #: What comes through from the caller.
-_INHERITED = ("HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "TZ", "XDG_CACHE_HOME")
+INHERITED = ("HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "TZ", "XDG_CACHE_HOME")
 
 _FIXED = {
     # SGLang runs without a GPU, and its Triton kernels in Triton's interpreter.
@@ -62,7 +62,7 @@ def environment(*roots: Path, attention: str = "ref") -> dict[str, str]:
     if attention not in ("ref", "triton"):
         raise ValueError(f"attention is {attention!r}: expected 'ref' or 'triton'")
     return {
-        **{name: os.environ[name] for name in _INHERITED if name in os.environ},
+        **{name: os.environ[name] for name in INHERITED if name in os.environ},
         **_FIXED,
         "SGLANG_CPU_ATTN": attention,
         "PYTHONPATH": os.pathsep.join(str(root.resolve()) for root in (SHIMS, *roots)),

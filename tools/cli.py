@@ -12,21 +12,14 @@ from collections.abc import Callable
 
 from rich.console import Console
 
+from tools.errors import UserError
+
+__all__ = ["UserError", "err", "out", "run"]
+
 #: Standard output; plain text when it is not a terminal.
 out = Console(highlight=False, soft_wrap=True)
 #: Standard error; progress bars and errors go here, so that `--json` output stays clean.
 err = Console(stderr=True, highlight=False, soft_wrap=True)
-
-
-class UserError(Exception):
-    """A mistake that the user can mend: says what is wrong, where, and how to mend it.
-
-    `code` is the process's exit code: 1 nothing was changed, 2 usage, 3 rolled back, 4 a person is needed.
-    """
-
-    def __init__(self, message: str, code: int = 1) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def run(main: Callable[[], int]) -> None:

@@ -15,19 +15,48 @@ from pathlib import Path
 from tools.paths import STORE
 
 SUITE = "bookworm"
-PACKAGES = (
-    "systemd systemd-sysv dbus libpam-systemd openssh-server openssh-client python3 sudo iproute2 procps login passwd "
-    "e2fsprogs libstdc++6 libgomp1 libfaketime"
-).split()
+PACKAGES = [
+    "systemd",
+    "systemd-sysv",
+    "dbus",
+    "libpam-systemd",
+    "openssh-server",
+    "openssh-client",
+    "python3",
+    "sudo",
+    "iproute2",
+    "procps",
+    "login",
+    "passwd",
+    "e2fsprogs",
+    "libstdc++6",
+    "libgomp1",
+    "libfaketime",
+]
 #: Left out: nobody reads them on a test host.
 _UNREAD = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*")
 #: Units without a purpose in a container.
-_MASKED = (
-    "systemd-resolved systemd-networkd systemd-timesyncd systemd-udevd systemd-udev-trigger getty@tty1 console-getty "
-    "systemd-journald-audit.socket sys-kernel-debug.mount sys-kernel-tracing.mount sys-fs-fuse-connections.mount "
-    "dev-hugepages.mount apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer "
-    "systemd-update-utmp systemd-update-utmp-runlevel"
-).split()
+_MASKED = [
+    "systemd-resolved",
+    "systemd-networkd",
+    "systemd-timesyncd",
+    "systemd-udevd",
+    "systemd-udev-trigger",
+    "getty@tty1",
+    "console-getty",
+    "systemd-journald-audit.socket",
+    "sys-kernel-debug.mount",
+    "sys-kernel-tracing.mount",
+    "sys-fs-fuse-connections.mount",
+    "dev-hugepages.mount",
+    "apt-daily.timer",
+    "apt-daily-upgrade.timer",
+    "dpkg-db-backup.timer",
+    "e2scrub_all.timer",
+    "fstrim.timer",
+    "systemd-update-utmp",
+    "systemd-update-utmp-runlevel",
+]
 _SSHD = "PermitRootLogin prohibit-password\nPasswordAuthentication no\nUseDNS no\nMaxStartups 100\nMaxSessions 100\n"
 _RECIPE = repr((SUITE, PACKAGES, _UNREAD, _MASKED, _SSHD, "1"))
 

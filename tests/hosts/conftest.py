@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.hosts.machines import Machine, Site
+from tools.paths import STORE
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +25,7 @@ def fresh(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     home = tmp_path / "home"
     (home / ".ssh").mkdir(parents=True, mode=0o700)
     monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(STORE.parent))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     made: list[Machine] = []
 

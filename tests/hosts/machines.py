@@ -184,6 +184,13 @@ class Machine:
         assert done.returncode == 0, f"{script}: {done.returncode}: {(done.stdout + done.stderr).decode()}"
         return done.stdout.decode().strip()
 
+    def wait_for(self, script: str, seconds: float = 60) -> None:
+        """Wait until the script succeeds there."""
+        end = time.monotonic() + seconds
+        while self.try_sh(script).returncode:
+            assert time.monotonic() < end, f"{self.name}: `{script}` did not come true within {seconds:.0f} s"
+            time.sleep(0.3)
+
     def cut(self) -> None:
         """Pull the network cable: nothing is refused, nothing arrives."""
         _run("ip", "-n", self.site.namespace, "link", "set", self._cable, "down")

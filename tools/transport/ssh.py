@@ -35,11 +35,15 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())  # its threads' 
 class Ssh(Transport):
     """One host over SSH; it connects at the first command and keeps the connection for the next ones.
 
-    `host` is a name of ~/.ssh/config or `[user@]name[:port]`.
+    `host` is a name of ~/.ssh/config or `[user@]name[:port]`. `user`, `port`, `jump` (such a name too) and `identity` (a key's
+    file) come before what ~/.ssh/config says.
     """
 
-    def __init__(self, host: str) -> None:
+    def __init__(
+        self, host: str, *, user: str | None = None, port: int | None = None, jump: str | None = None, identity: str | None = None
+    ) -> None:
         self.name = host
+        self._user, self._port, self._jump, self._identity = user, port, jump, identity
         self._connection: fabric.Connection | None = None
 
     def start(self, argv: Sequence[str]) -> Process:
@@ -66,8 +70,11 @@ class Ssh(Transport):
         import fabric
 
         limits = {"banner_timeout": CONNECT, "auth_timeout": CONNECT, "channel_timeout": CONNECT}
+        if self._identity:
+            limits["key_filename"] = str(Path(self._identity).expanduser())
         config = fabric.Config(overrides={"timeouts": {"connect": CONNECT}, "connect_kwargs": limits})
-        connection = fabric.Connection(self.name, config=config)
+        gateway = fabric.Connection(self._jump, config=config) if self._jump else None
+        connection = fabric.Connection(self.name, user=self._user, port=self._port, gateway=gateway, config=config)
         hops = [connection]
         while isinstance(hops[-1].gateway, fabric.Connection):
             hops.append(hops[-1].gateway)

@@ -1,0 +1,158 @@
+"""What every host does with its own disk and its own server's port, whoever keeps that server running.
+
+The sandbox and the agent on a real host are both made of it. Standard library only: it travels to hosts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+from deploy import audit, digest, http, lock, manifest, pairs, ports, switch
+from deploy.facts import Facts, Instance, Verdict
+from deploy.layout import Layout
+from deploy.manifest import Manifest
+from deploy.proof import Attested, read_attested
+from tools.errors import UserError
+
+#: Seconds that a running server gets to show that it is live, when facts are gathered.
+LIVE = 20.0
+
+
+class Seat(Protocol):
+    """What must be known of a host's inventory entry where the host is."""
+
+    root: Path
+    port: int
+
+
+class LocalHost(ABC):
+    """The part of `deploy.host.Host` that is about files, links, and questions to the server."""
+
+    #: Who does this, for the lock and the audit log; None: this process.
+    by: dict[str, object] | None = None
+
+    def __init__(self, entry: Seat) -> None:
+        self.entry = entry
+        self.layout = Layout(entry.root.resolve())
+
+    @abstractmethod
+    def instance(self) -> Instance:
+        """The server as its supervisor sees it."""
+
+    @abstractmethod
+    def processes(self) -> set[int]:
+        """The server's live processes."""
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._port()}"
+
+    def root(self) -> Path:
+        return self.layout.root
+
+    def facts(self) -> Facts:
+        running = self.instance()
+        return Facts(
+            current=switch.read(self.layout.current),
+            previous=switch.read(self.layout.previous),
+            releases=self._releases(),
+            verdicts=self._verdicts(),
+            instance=running,
+            live=running.state == "running" and self._live(),
+            stranger=self._stranger(self.entry.port),
+        )
+
+    def hold(self, verb: str) -> AbstractContextManager[None]:
+        return lock.held(self.layout.lock, verb, self.by)
+
+    def manifest(self, release: str) -> Manifest:
+        found = manifest.load(self.layout.release(release))
+        if found is None:
+            known = ", ".join(self._releases()) or "none"
+            raise UserError(f"there is no whole release {release} under {self.layout.releases}; there are: {known}")
+        return found
+
+    def verify(self, release: str) -> None:
+        site = self.layout.release(release) / "site"
+        files = self.manifest(release).files
+        odd = [name for name, sha in files.items() if not (site / name).is_file() or digest.of_file(site / name) != sha]
+        if odd:
+            folder = self.layout.release(release)
+            raise UserError(
+                f"release {release} was changed after it was staged, in {', '.join(odd[:5])} of {folder / 'site'}: it can't be "
+                f"used; remove {folder}, and the next apply stages it anew"
+            )
+
+    def probes(self, release: str) -> pairs.Probes:
+        return pairs.load_probes(self.layout.release(release) / "probes.json")
+
+    def switch(self, current: str | None, previous: str | None) -> None:
+        switch.switch(self.layout, current, previous)
+
+    def ask(self, path: str, body: dict[str, Any] | None = None, *, timeout: float) -> Any:
+        return http.ask(self._port(), path, body, timeout=timeout)
+
+    def attested(self) -> tuple[Attested, ...]:
+        live = self.processes()
+        records = sorted(self.layout.attest.glob("*.jsonl"))
+        return tuple(read_attested(file) for file in records if int(file.stem) in live)
+
+    def judge(self, verdict: Verdict) -> None:
+        self.layout.verdicts.mkdir(parents=True, exist_ok=True)
+        document = json.dumps(dataclasses.asdict(verdict)).encode()
+        switch.write_atomically(self.layout.verdicts / f"{verdict.release}.json", document)
+
+    def prune(self, keep: int, spare: frozenset[str]) -> tuple[str, ...]:
+        removed = []
+        for release in self._releases()[keep:]:
+            if release not in spare:
+                folder = self.layout.release(release)
+                gone = folder.with_name(f".new-{release}")  # no longer a release from here on, whatever happens
+                shutil.rmtree(gone, ignore_errors=True)
+                folder.rename(gone)
+                shutil.rmtree(gone)
+                shutil.rmtree(self.layout.root / "cache" / release, ignore_errors=True)
+                (self.layout.verdicts / f"{release}.json").unlink(missing_ok=True)
+                removed.append(release)
+        return tuple(removed)
+
+    def audit(self, event: dict[str, Any]) -> None:
+        audit.append(self.layout.audit, event, self.by)
+
+    def _releases(self) -> tuple[str, ...]:
+        """Whole releases, newest first."""
+        if not self.layout.releases.is_dir():
+            return ()
+        whole = [path for path in self.layout.releases.iterdir() if not path.name.startswith(".") and manifest.load(path)]
+        return tuple(path.name for path in sorted(whole, key=lambda path: -(path / "manifest.json").stat().st_mtime))
+
+    def _verdicts(self) -> dict[str, Verdict]:
+        found = (Verdict(**json.loads(file.read_text())) for file in self.layout.verdicts.glob("*.json"))
+        return {verdict.release: verdict for verdict in found}
+
+    def _live(self) -> bool:
+        try:
+            self.ask("/health", timeout=LIVE)
+        except http.NoAnswer:
+            return False
+        return True
+
+    def _port(self) -> int:
+        """The running release's port: the inventory may say another one meanwhile."""
+        release = self.instance().release
+        made = manifest.load(self.layout.release(release)) if release else None
+        return made.port if made else self.entry.port
+
+    def _stranger(self, port: int) -> str | None:
+        held = ports.holder(port)
+        if held is None or held[0] in self.processes():
+            return None
+        pid, what = held
+        who = f"process {pid} ({what})" if pid else what
+        return f"port {port} is held by {who}: end it, or choose another port with PORT="

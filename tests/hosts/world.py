@@ -1,0 +1,41 @@
+"""Inventory entries and releases for test hosts; the stand-in engine is that of `tests.deploy.world`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deploy.inputs import Inputs
+from deploy.inventory import Entry, Limits
+from tests.deploy import world
+from tests.hosts.machines import Machine
+
+ROOT, PORT = Path("/opt/sglang"), 30000
+#: Seconds without its controller until a host goes back.
+SILENCE = 12.0
+
+
+def make_entry(host: Machine, **more: object) -> Entry:
+    """An entry with short limits for a host that ~/.ssh/config knows."""
+    limits = Limits(start=60, drain=2, answer=5, accept_min=1.0, accept_max=8.0, silence=SILENCE)
+    return Entry(
+        name=host.name, transport="ssh", root=ROOT, **{"profile": "cpu", "pair": "pair", "port": PORT, "limits": limits, **more}
+    )
+
+
+def make_inputs(folder: Path, entry: Entry, **how: object) -> Inputs:
+    """A release whose server behaves as `how` says."""
+    return world.make_inputs(folder, entry, **how)
+
+
+def current(host: Machine) -> str | None:
+    """What `current` points to on the host, seen by the test's own eyes; it must be whole."""
+    name = host.sh(f"cd {ROOT} 2>/dev/null && readlink current || true").split("/")[-1]
+    if name:
+        host.sh(f'cd {ROOT}/current/ && grep -q \'"release": "{name}"\' manifest.json && test -s site/sglang/launch_server.py')
+    return name or None
+
+
+def served(host: Machine) -> str:
+    """The release that the host's server says it is."""
+    code = f"import json,urllib.request as u; print(json.load(u.urlopen('http://127.0.0.1:{PORT}/model_info'))['weight_version'])"
+    return host.sh(f'python3 -c "{code}"')
