@@ -3,6 +3,8 @@ where, the exit code is the documented one, and a second apply mends it."""
 
 from __future__ import annotations
 
+import os
+import random
 import signal
 import subprocess
 import sys
@@ -11,9 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from deploy import verbs
+from deploy import plan as plans
+from deploy import rollout, show, verbs
+from deploy.remote import Remote
 from tests.hosts import world
+from tests.hosts.linkproxy import LinkProxy
 from tests.hosts.machines import Machine
+from tools.cli import UserError
 from tools.paths import REPO
 
 Fresh = Callable[..., Machine]
@@ -32,6 +38,39 @@ def mended(machine: Machine, folder: Path, wrong: dict) -> None:
     assert verbs.apply(host, wanted, json=True) == 0
     assert world.current(machine) == wanted.release == world.served(machine)
     host.close()
+
+
+def through(machine: Machine, link: LinkProxy) -> dict:
+    """Keys of an entry that goes through the link."""
+    known = Path(os.environ["HOME"], ".ssh/known_hosts")
+    key = machine.known_hosts.split(" ", 1)[1]
+    known.write_text(f"[127.0.0.1]:{link.address[1]} {key}" + known.read_text())
+    return {"address": "127.0.0.1", "ssh_port": link.address[1], "user": "root", "identity": str(machine.site.key)}
+
+
+def test_the_link_breaks_while_files_travel(machine: Machine, tmp_path: Path) -> None:
+    """Ten breaks at random places, the last of them at a big file; what came stays, and the next attempt goes on from there."""
+    chance = random.Random(5)
+    old = world.make_entry(machine)
+    assert verbs.apply(verbs.connect(old), world.make_inputs(tmp_path, old), json=True) == 0
+    before = world.current(machine)
+    (tmp_path / "shims/big").write_bytes(chance.randbytes(24 << 20))
+    sent = []
+    for _ in range(10):
+        with LinkProxy((machine.address, 22)) as link:
+            entry = world.make_entry(machine, **through(machine, link))
+            wanted = world.make_inputs(tmp_path, entry, ACCEPT=2)
+            host = Remote(entry)
+            with host.hold("apply"):
+                made = plans.apply(wanted, host.facts())
+                link.breaks("up", chance.randrange(1 << 16, 2 << 20), chance.choice(["rst", "fin"]))
+                recap = rollout.run(made, host, show.step)
+            sent.append(link.passed["up"])
+            assert recap.ending is rollout.Ending.REFUSED and "stage: ct200: " in recap.failure, recap
+            assert link.broken and "the connection was lost" in recap.failure
+        assert world.current(machine) == before == world.served(machine)
+    assert int(machine.sh("cat /opt/sglang/store/.part-* | wc -c")) > 1 << 20, "parts are kept"
+    mended(machine, tmp_path, {"ACCEPT": 2})
 
 
 CONTROLLER = """
@@ -80,3 +119,49 @@ def test_a_controller_that_is_killed_between_steps(machine: Machine, tmp_path: P
             machine.wait_for("test ! -e /opt/sglang/pending.json", 120)
             assert world.current(machine) == old.release == world.served(machine), f"killed after {name}"
     mended(machine, tmp_path, {"ACCEPT": 2})
+
+
+def test_two_deployers_and_a_lock_that_is_taken_away(machine: Machine, tmp_path: Path) -> None:
+    entry = world.make_entry(machine)
+    one, two = verbs.connect(entry), verbs.connect(entry)
+    wanted = world.make_inputs(tmp_path, entry)
+    with one.hold("apply"):
+        said = rf"ct200: `apply` of .* \(process {os.getpid()}\) works on this host since"
+        with pytest.raises(UserError, match=said) as refused:
+            verbs.apply(two, wanted, json=True)
+        assert refused.value.code == 1 and world.current(machine) is None
+        assert "`apply` of" in two.unlock()
+    assert verbs.apply(two, wanted, json=True) == 0
+    assert two.unlock() is None
+    two.close()
+
+
+def test_hosts_that_are_not_who_they_were(machine: Machine, tmp_path: Path) -> None:
+    entry = world.make_entry(machine)
+    known = Path(os.environ["HOME"], ".ssh/known_hosts")
+    trusted = known.read_text()
+    known.write_text("")
+    with pytest.raises(UserError, match="is not in known_hosts, so it is not trusted"):
+        verbs.connect(entry).facts()
+    known.write_text(trusted)
+    machine.new_host_key()
+    machine.kill()
+    machine.boot()
+    with pytest.raises(UserError, match=r"the host key of .* has changed") as refused:
+        verbs.connect(entry).facts()
+    assert refused.value.code == 1
+    known.write_text(machine.known_hosts)
+    mended(machine, tmp_path, {})
+
+
+def test_a_port_that_is_taken(machine: Machine, tmp_path: Path) -> None:
+    machine.sh("systemd-run --quiet --unit=other python3 -m http.server 30000 --bind 127.0.0.1")
+    machine.wait_for("ss -ltn | grep -q :30000")
+    entry = world.make_entry(machine)
+    host = verbs.connect(entry)
+    with pytest.raises(UserError, match=r"port 30000 is held by process \d+ \(.*http\.server") as refused:
+        verbs.apply(host, world.make_inputs(tmp_path, entry), json=True)
+    assert refused.value.code == 1 and world.current(machine) is None
+    host.close()
+    machine.sh("systemctl stop other")
+    mended(machine, tmp_path, {})
