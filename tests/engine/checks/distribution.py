@@ -55,7 +55,7 @@ def main() -> None:
         batch = ddtree_utils.DDTree(
             *(
                 x.expand(len(outcomes), -1)
-                for x in (tree.tokens, tree.depths, tree.parents, tree.next_tokens, tree.next_siblings)
+                for x in (tree.tokens, tree.depths, tree.parents, tree.next_tokens, tree.next_siblings, tree.ranks)
             ),
             max_depth=tree.max_depth,
         )

@@ -24,7 +24,7 @@ Links = list[list[int]]
 
 
 def build(batch: Batch, implementation: str, spine: bool) -> list[Links]:
-    """Each request's tokens, depths, parents, first children and next siblings, by the engine."""
+    """Each request's tokens, depths, parents, first children, next siblings and ranks, by the engine."""
     roots, logprobs, ids = (torch.from_numpy(x) for x in (batch.roots, batch.logprobs, batch.ids))
     if implementation == "triton":
         nodes = triton_ops.build_tree(roots, logprobs, ids, width=batch.budget + 1, rows_per_program=BATCH, spine=spine)
@@ -32,20 +32,22 @@ def build(batch: Batch, implementation: str, spine: bool) -> list[Links]:
         tree = ddtree_utils.build_ddtree(
             root_tokens=roots, topk_logprobs=logprobs, topk_ids=ids, budget=batch.budget, spine=spine
         )
-        nodes = (tree.tokens, tree.depths, tree.parents, tree.next_tokens, tree.next_siblings)
+        nodes = (tree.tokens, tree.depths, tree.parents, tree.next_tokens, tree.next_siblings, tree.ranks)
     return [[x[row].tolist() for x in nodes] for row in range(len(roots))]
 
 
 def expected(tree: Tree) -> Links:
-    """The same five lists from the heap's tree."""
-    first, sibling = [-1] * len(tree.tokens), [-1] * len(tree.tokens)
+    """The same six lists from the heap's tree."""
+    first, sibling, ranks = [-1] * len(tree.tokens), [-1] * len(tree.tokens), [0] * len(tree.tokens)
     for node in range(len(tree.tokens)):
         children = tree.children(node)
         if children:
             first[node] = children[0]
         for elder, younger in itertools.pairwise(children):
             sibling[elder] = younger
-    return [tree.tokens, tree.depths, tree.parents, first, sibling]
+        for rank, child in enumerate(children):
+            ranks[child] = rank
+    return [tree.tokens, tree.depths, tree.parents, first, sibling, ranks]
 
 
 def cut(batch: Batch, ranks: int | None) -> Batch:

@@ -45,7 +45,7 @@ def work(rank: int, seed: int) -> list[list]:
         allocator = TokenToKVPoolAllocator(200, torch.float32, "cpu", None, False)
         common = {"grammar": None, "require_reasoning": False, "origin_input_ids": [1]}
         counts = {"kv_committed_len": 1, "kv_allocated_len": 1, "spec_verify_ct": 0, "spec_accepted_drafts": 0}
-        requests = [Request(output_ids=[], **common, **counts) for _ in range(REQUESTS)]
+        requests = [Request(output_ids=[], spec_ddtree_stats=None, **common, **counts) for _ in range(REQUESTS)]
         batch = SimpleNamespace(
             forward_mode=ForwardMode.TARGET_VERIFY,
             batch_size=lambda: REQUESTS,
