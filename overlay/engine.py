@@ -20,6 +20,8 @@ _FIXED = {
     # SGLang runs without a GPU, and its Triton kernels in Triton's interpreter.
     "SGLANG_USE_CPU_ENGINE": "1",
     "TRITON_INTERPRET": "1",
+    # Recurrent layers' inputs are kept in bfloat16 whatever the model's type, and CPU tests compare float32.
+    "SGLANG_MAMBA_CONV_DTYPE": "float32",
     # Never a download: models are local folders.
     "HF_HUB_OFFLINE": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -56,8 +58,8 @@ SERVER_ARGS: dict[str, object] = {
 def environment(*roots: Path, attention: str = "ref") -> dict[str, str]:
     """The environment of a process that imports the shims first and then from `roots` in order.
 
-    `roots` are import roots: a patched tree and a site of `overlay.site.build`. `attention` is "ref" (plain torch) or
-    "triton" (SGLang's own kernels, a hundred times slower). Raises ValueError for any other.
+    `roots` are import roots: a patched tree and a site of `overlay.site.build`. `attention` is "ref" (plain torch for
+    attention and other slow kernels) or "triton" (all of SGLang's own, a hundred times slower). Raises ValueError for any other.
     """
     if attention not in ("ref", "triton"):
         raise ValueError(f"attention is {attention!r}: expected 'ref' or 'triton'")

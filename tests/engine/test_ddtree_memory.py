@@ -48,10 +48,10 @@ def logged(done: Run) -> list[int]:
 
 
 #: Bytes of a node in the target's and the drafter's KV and in the recurrent states, by hand: layers x (K and V) x heads x head
-#: size x 4, and layers x (2 heads of 32 x 32 in fp32, 128 channels of 3 inputs in bf16).
+#: size x 4, and layers x (2 heads of 32 x 32 in fp32, 128 channels of 3 inputs in fp32).
 BY_HAND = {
     "qwen3-tiny": (4 * 2 * 2 * 64 * 4, 2 * 2 * 2 * 64 * 4, 0),
-    "qwen35-nano": (2 * 2 * 2 * 32 * 4, 1024, 2 * (2 * 32 * 32 * 4 + 128 * 3 * 2)),
+    "qwen35-nano": (2 * 2 * 2 * 32 * 4, 1024, 2 * (2 * 32 * 32 * 4 + 128 * 3 * 4)),
 }
 
 

@@ -1,4 +1,4 @@
-"""The parts that stand in for a GPU's: the sgl_kernel ops against brute force, attention against SGLang's own kernel."""
+"""The parts that stand in for a GPU's: the sgl_kernel ops against brute force, the others against SGLang's own kernels."""
 
 from __future__ import annotations
 
@@ -30,6 +30,10 @@ def test_sgl_kernel_ops_equal_brute_force() -> None:
 
 def test_reference_attention_equals_sglangs_kernel() -> None:
     assert len(_run("attention.py", snapshot.tree.pristine()).splitlines()) == 6
+
+
+def test_gated_delta_net_under_trees_equals_sglangs_kernels() -> None:
+    assert len(_run("gated_delta_net.py", snapshot.tree.pristine()).splitlines()) == 5
 
 
 def test_a_callers_variables_do_not_come_through(monkeypatch: pytest.MonkeyPatch) -> None:

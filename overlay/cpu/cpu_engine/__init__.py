@@ -3,8 +3,9 @@
 Guarantee: nothing of SGLang's logic is replaced but what needs a GPU's runtime or kernels, every replaced piece of
 source is listed with its reason in `rewrites`, and a piece that is no longer there as listed stops the import.
 
-SGLang's own Triton kernels run in Triton's interpreter, except attention, which is plain torch (`attention`) unless
-`SGLANG_CPU_ATTN=triton`. `overlay.engine.environment` sets the variables that all this needs.
+SGLang's own Triton kernels run in Triton's interpreter. Unless `SGLANG_CPU_ATTN=triton`, those that are slow there are
+plain torch: attention (`attention`), gated delta net layers under a tree (`gated_delta_net`), slot tables (`kernels`).
+`overlay.engine.environment` sets the variables that all this needs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 from .rewrites import rewrites
 from .rewriting import Importer
 
-#: Environment variable that chooses the attention of the backend named "triton": `ref` (plain torch) or `triton`.
+#: Environment variable that chooses between plain torch (`ref`) and all of SGLang's own kernels (`triton`).
 ATTENTION_VARIABLE = "SGLANG_CPU_ATTN"
 
 

@@ -24,6 +24,31 @@ _REFERENCE = (
         new="):\n    from cpu_engine.kernels import assign_req_to_token_pool\n    assign_req_to_token_pool(",
         reason="this kernel, which runs three times in a verify step, is most of its time in Triton's interpreter",
     ),
+    Rewrite(
+        module="sglang.srt.mem_cache.common",
+        old="if support_triton(get_global_server_args().attention_backend):",
+        new="if False:",
+        reason="the kernel counts the tokens of all requests before, for each: SGLang's own way without Triton is faster here",
+    ),
+    Rewrite(
+        module="sglang.srt.model_executor.forward_batch_info",
+        old="if support_triton(attn_backend):",
+        new="if False:",
+        reason="the kernel counts the tokens of all requests before, for each: SGLang's own way without Triton is faster here",
+    ),
+    Rewrite(
+        module=f"{_ATTENTION}.linear.gdn_backend",
+        old="mixed_qkv_processed = causal_conv1d_update(",
+        new="from cpu_engine import gated_delta_net\n            mixed_qkv_processed = gated_delta_net.causal_conv1d_update(",
+        reason="a tree's nodes are convolved one by one, 300 operations of Triton's interpreter each",
+    ),
+    Rewrite(
+        module=f"{_ATTENTION}.linear.kernels.gdn_triton",
+        old="        retrieve_parent_token: torch.Tensor,\n        **kwargs,\n    ) -> torch.Tensor:\n        return ",
+        new="        retrieve_parent_token: torch.Tensor,\n        **kwargs,\n    ) -> torch.Tensor:\n"
+        "        from cpu_engine import gated_delta_net\n        return gated_delta_net.",
+        reason="a tree's states follow each other node by node, two programs a request in Triton's interpreter",
+    ),
 )
 
 _TORCH = (
@@ -121,6 +146,12 @@ _GATED_DELTA_NET = (
         old="    props = torch.cuda.get_device_properties(device)\n    return props.multi_processor_count",
         new="    return 1",
         reason="a CPU has no streaming multiprocessors to count",
+    ),
+    Rewrite(
+        module=f"{_ATTENTION}.fla.layernorm_gated",
+        old="MAX_ROWS_PER_BLOCK = 4\n",
+        new="MAX_ROWS_PER_BLOCK = 256\n",
+        reason="a program of Triton's interpreter takes as long for many rows as for four, and a verify has a thousand",
     ),
     Rewrite(
         module="sglang.srt.mem_cache.memory_pool",
