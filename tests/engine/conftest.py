@@ -32,21 +32,22 @@ def mutated_tree(patched_tree: Path) -> Iterator[Callable[..., Path]]:
     """Makes broken trees: `mutated_tree("sglang/srt/speculative/dflash_info.py", "old", "new", count=1)`.
 
     The result is the patched tree with `old` replaced in one file. Raises ValueError unless `old` is there exactly
-    `count` times. The same breakage gives the same tree. All other files are hard links: never write to them.
+    `count` times. The same breakage gives the same tree. With `base` that tree is changed in place of the patched one.
+    All other files are hard links: never write to them.
     """
     CACHE.mkdir(exist_ok=True)
     # Beside the trees, since a hard link can't cross file systems.
     with tempfile.TemporaryDirectory(prefix="mutated-", dir=CACHE) as folder:
         made: dict[tuple, Path] = {}
 
-        def mutate(file: str, old: str, new: str, count: int = 1) -> Path:
-            key = (file, old, new, count)
+        def mutate(file: str, old: str, new: str, count: int = 1, base: Path = patched_tree) -> Path:
+            key = (file, old, new, count, base)
             if key not in made:
-                source = (patched_tree / file).read_text()
+                source = (base / file).read_text()
                 if source.count(old) != count:
                     raise ValueError(f"{file} has {source.count(old)} times, expected {count}: {old!r}")
                 root = Path(folder) / str(len(made))
-                shutil.copytree(patched_tree, root, copy_function=os.link)
+                shutil.copytree(base, root, copy_function=os.link)
                 (root / file).unlink()
                 (root / file).write_text(source.replace(old, new))
                 made[key] = root
