@@ -75,7 +75,9 @@ def test_apply_again_lossy_rollback_status_stop(entry: Entry, tmp_path: Path, ca
     steps = {step["step"]: step["detail"] for step in report["steps"]}
     assert re.fullmatch(r"8 of 8 probes equal, accept length [2-9]\.\d\d", steps["probe"])
     loaded = re.fullmatch(r"(\d+) modules in 3 processes, (\d+) of (\d+) patched files loaded", steps["prove"])
-    assert loaded and int(loaded[1]) > 500 and loaded[2] == loaded[3]
+    assert loaded and int(loaded[1]) > 500
+    # All but `ddtree_step.py`, which only a GPU needs.
+    assert int(loaded[2]) == int(loaded[3]) - 1
 
     body = {"model": first.pair.name, "prompt": verbs.PROMPT, "max_tokens": 16, "temperature": 0}
     answer = post(host, "/v1/completions", body)
