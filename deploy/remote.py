@@ -46,6 +46,8 @@ LONG = {
 QUICK = 60.0
 #: Seconds between two beats; without one from the host until it counts as gone; for the agent's first word.
 BEAT, SILENCE, HELLO = 5.0, 45.0, 30.0
+#: What reads and writes raise where a link ended: paramiko says EOFError in the middle of a write.
+BROKEN = (OSError, EOFError)
 #: Bytes of files asked to be taken at a time.
 BATCH = 64 << 20
 
@@ -96,7 +98,7 @@ class Link:
         hello = json.dumps({"seat": seat, "by": lock.who(), "session": session})
         threading.Thread(target=self._listen, daemon=True).start()
         try:
-            with contextlib.suppress(OSError):  # then it says why, and ends
+            with contextlib.suppress(*BROKEN):  # then it says why, and ends
                 self.process.stdin.write(b"%-10d" % len(code) + code + hello.encode() + b"\n")
             if "ready" not in (self._next(HELLO) or {}):
                 raise self._refused(entry)
@@ -113,7 +115,7 @@ class Link:
                 self.process.stdin.write(json.dumps({"verb": verb, "args": args, **more}).encode() + b"\n")
                 for block in blocks:
                     self.process.stdin.write(block)
-        except OSError:
+        except BROKEN:
             pass  # what it said before it ended is the better answer
         answer = self._next(seconds)
         if answer is None:
@@ -144,14 +146,14 @@ class Link:
                 message = json.loads(line)
                 if "beat" not in message:
                     self.answers.put(message)
-        except (OSError, ValueError):
+        except (*BROKEN, ValueError):
             pass
         self.answers.put(None)
 
     def _beat(self) -> None:
         while not self.lost:
             time.sleep(BEAT)
-            with contextlib.suppress(OSError), self._writing:
+            with contextlib.suppress(*BROKEN), self._writing:
                 if not self.lost:
                     self.process.stdin.write(b'{"beat": 1}\n')
 
