@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -203,11 +204,12 @@ def test_an_interrupted_controller_takes_back_what_it_began(
     repo = str(Path(__file__).parents[2])
     code = INTERRUPTED.format(repo=repo, root=str(host.entry.root), port=host.entry.port, folder=str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", code], cwd=repo, stderr=subprocess.PIPE, text=True) as controller:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 90
         while host.instance().release in (None, old.release) or not host.facts().live:
             assert time.monotonic() < end and controller.poll() is None
         controller.send_signal(how)
-        assert controller.stderr and "health: interrupted" in controller.stderr.read()
+        # The new server can live before its start counts as done.
+        assert controller.stderr and re.search("(start|health): interrupted", controller.stderr.read())
         assert controller.wait(30) == 3
     facts = host.facts()
     assert (facts.current, facts.instance.release, facts.live) == (old.release, old.release, True)
