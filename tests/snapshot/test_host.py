@@ -89,9 +89,7 @@ def test_edited_deleted_and_added_files_are_named_and_the_package_is_not_taken(
     assert (cache / "hosts/local/snapshot" / EDITED).read_bytes().endswith(b"# quick fix\n")
 
 
-def test_another_version_is_named_and_not_taken(
-    sshd: Sshd, cache: Path, site: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_version_is_named_and_not_taken(sshd: Sshd, cache: Path, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state_version(site, "0.5.10.post1")
     with pytest.raises(UserError, match="not taken"):
         snapshot("fetch", site)
@@ -189,7 +187,7 @@ def test_a_stalled_stream_ends_at_the_deadline(sshd: Sshd, cache: Path, site: Pa
     """The session's processes are stopped while the package comes: the connection stays up and nothing moves."""
     monkeypatch.setattr(base, "GRACE", 0.5)
     monkeypatch.setattr(host, "PULL", 1.0)
-    fake_tar(sshd, monkeypatch, 'head -c 200000 /dev/urandom; sleep 30')
+    fake_tar(sshd, monkeypatch, "head -c 200000 /dev/urandom; sleep 30")
     real = archive.unpack_tar
 
     def freeze_then_unpack(stream: object, destination: Path) -> None:
