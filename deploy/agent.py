@@ -128,28 +128,27 @@ class Agent:
             return {"result": wire.dump(action(**request["args"]))}
         except NoAnswer as error:
             return {"error": str(error), "kind": "NoAnswer"}
-        except UserError as error:
-            return {"error": str(error), "code": error.code}
-        except OSError as error:
-            where = f": {error.filename}" if error.filename else ""
-            return {"error": f"{error.strerror or error}{where}", "code": 1}
+        except (UserError, OSError) as error:
+            return self._failure(error)
         except EOFError:
             os._exit(1)
 
     def _take(self, files: list) -> int:
         try:
             return self.host.store.take(self.input, files)
-        except (OSError, UserError):
+        except (UserError, OSError) as error:
             # The rest of the bytes can't be told from requests: this connection is of no more use.
-            self._say(self._failure(sys.exc_info()[1]))
+            self._say(self._failure(error))
             os._exit(1)
         finally:
             self.taken.set()
 
     @staticmethod
-    def _failure(error: BaseException | None) -> dict[str, Any]:
-        where = f": {error.filename}" if isinstance(error, OSError) and error.filename else ""
-        return {"error": f"{getattr(error, 'strerror', None) or error}{where}", "code": 1}
+    def _failure(error: UserError | OSError) -> dict[str, Any]:
+        if isinstance(error, UserError):
+            return {"error": str(error), "code": error.code}
+        where = f": {error.filename}" if error.filename else ""
+        return {"error": f"{error.strerror or error}{where}", "code": 1}
 
     def _hold(self, verb: str) -> None:
         """Take the lock; from an earlier agent of this very rollout, whose connection was lost, by ending it. Another one gets a

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy import lock, parcel, wire
+from deploy.agent import BEAT, SILENCE
 from deploy.facts import Facts, Instance, Verdict
 from deploy.http import NoAnswer
 from deploy.inputs import Inputs
@@ -44,8 +45,8 @@ LONG = {
     "arm": 90.0,
 }
 QUICK = 60.0
-#: Seconds between two beats; without one from the host until it counts as gone; for the agent's first word.
-BEAT, SILENCE, HELLO = 5.0, 45.0, 30.0
+#: Seconds for the agent's first word.
+HELLO = 30.0
 #: What reads and writes raise where a link ended: paramiko says EOFError in the middle of a write.
 BROKEN = (OSError, EOFError)
 #: Bytes of files asked to be taken at a time.

@@ -135,25 +135,16 @@ def test_old_releases_are_pruned_but_never_current_or_previous(host: Sandbox, in
 
 
 CONTROLLER = """
-import os, signal, sys
+import sys
 from pathlib import Path
 sys.path.insert(0, {repo!r})
-from deploy import rollout, verbs
+from deploy import verbs
 from deploy.sandbox import Sandbox
 from tests.deploy import world
 import dataclasses
 entry = dataclasses.replace(world.make_entry(Path({root!r})), port={port})
 wanted = world.make_inputs(Path({folder!r}), entry, ACCEPT=2)
-left = {steps}
-do = rollout._do
-def dying(*args):
-    global left
-    error = do(*args)
-    left -= 1
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return error
-rollout._do = dying
+world.die_after({steps})
 verbs.apply(Sandbox(entry), wanted, json=True)
 """
 

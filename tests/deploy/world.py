@@ -6,11 +6,15 @@ Its server is a few lines of standard library that answer as SGLang's does; what
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
+import signal
 import sys
 from pathlib import Path
+from typing import Any
 
-from deploy import inputs, ports, staging
+from deploy import inputs, ports, rollout, staging
 from deploy.inputs import Change, Inputs
 from deploy.inventory import Entry, Limits
 from deploy.pairs import Pair
@@ -95,6 +99,19 @@ def behave(tree: Path, **how: object) -> Path:
     (package / "launch_server.py").write_text(SERVER)
     (package / "behaviour.py").write_text("".join(f"{name} = {value!r}\n" for name, value in {**defaults, **how}.items()))
     return tree
+
+
+def die_after(steps: int) -> None:
+    """Kill this process as soon as a rollout has ended that many of its steps."""
+    do, left = rollout._do, itertools.count(steps - 1, -1)
+
+    def dying(*args: Any) -> Any:
+        error = do(*args)
+        if next(left) == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return error
+
+    rollout._do = dying
 
 
 def make_entry(root: Path, **more: object) -> Entry:

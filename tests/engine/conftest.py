@@ -28,6 +28,25 @@ def patched_tree() -> Path:
 
 
 @pytest.fixture(scope="session")
+def seeded_tree(mutated_tree: Callable[..., Path], patched_tree: Path) -> Callable[..., Path]:
+    """Makes trees in which seeds count on a CPU; `seeded_tree()`, or `seeded_tree(base)` of another than the patched one.
+
+    Seeds need deterministic inference, whose kernels need an accelerator: these trees are without them, as fp32 on one
+    thread is deterministic enough. `SEEDED` and `SEEDED_ENV` of `checking` belong to it.
+    """
+
+    def make(base: Path = patched_tree) -> Path:
+        return mutated_tree(
+            "sglang/srt/model_executor/model_runner.py",
+            "            enable_batch_invariant_mode()\n",
+            "            del enable_batch_invariant_mode\n",
+            base=base,
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
 def mutated_tree(patched_tree: Path) -> Iterator[Callable[..., Path]]:
     """Makes broken trees: `mutated_tree("sglang/srt/speculative/dflash_info.py", "old", "new", count=1)`.
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine.checking import SEEDED, SEEDS
 from tests.engine.harness import Run, generate, prompts
 from tests.engine.test_baseline import DFLASH_STEPS, TEXTS
 from tests.engine.test_ddtree_pieces import UTILS, VISIBLE_SIBLING
@@ -95,29 +96,16 @@ def test_hybrid_recurrent_target_on_the_real_kernels(patched_tree: Path) -> None
     assert kernels.verify_steps == generate(patched_tree, **arguments, engine=tree).verify_steps
 
 
-def test_a_seeded_sample_is_the_plain_samplers(mutated_tree) -> None:
+def test_a_seeded_sample_is_the_plain_samplers(seeded_tree) -> None:
     """Seeded, the plain sampler is a function of seed, position and logits, so plain decoding and a tree must agree.
 
-    Seeds need deterministic inference, whose kernels need an accelerator: the tree is without them, as fp32 on one thread is
-    deterministic enough. Temperature alone: with a filter the plain sampler sorts first, and two tokens of nearly the same
+    Temperature alone: with a filter the plain sampler sorts first, and two tokens of nearly the same
     probability change places with the batch.
     """
-    tree = mutated_tree(
-        "sglang/srt/model_executor/model_runner.py",
-        "            enable_batch_invariant_mode()\n",
-        "            del enable_batch_invariant_mode\n",
-    )
-    arguments = {
-        "pair": "qwen3-nano",
-        "prompts": [text for text in TEXTS[:4] for _ in range(2)],
-        "max_new_tokens": 16,
-        "sampling": [{"temperature": 1.5, "sampling_seed": seed} for seed in range(8)],
-        "env": {"TORCHDYNAMO_DISABLE": "1"},
-    }
-    engine = {"enable_deterministic_inference": True, "sampling_backend": "pytorch"}
-    plain = generate(tree, **arguments, engine=engine)
+    tree = seeded_tree()
+    plain = generate(tree, **SEEDS, engine=SEEDED)
     assert all(one != other for one, other in zip(plain.outputs[::2], plain.outputs[1::2], strict=True))
-    run = generate(tree, **arguments, engine=engine | {"speculative_algorithm": "DDTREE", "speculative_ddtree_budget": 8})
+    run = generate(tree, **SEEDS, engine=SEEDED | {"speculative_algorithm": "DDTREE", "speculative_ddtree_budget": 8})
     assert run.outputs == plain.outputs
     assert run.verify_steps < 0.8 * sum(map(len, run.outputs))
 

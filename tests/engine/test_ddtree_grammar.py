@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine.checking import SEEDED, SEEDED_ENV
 from tests.engine.harness import Run, generate
 from tests.engine.test_baseline import TEXTS
 
@@ -116,18 +117,12 @@ def test_logprobs_are_plain_decodings(plain: Run, tree: Run) -> None:
         assert all(a[1] == b[1] and math.isclose(a[0], b[0], abs_tol=1e-3) for a, b in pairs)
 
 
-def test_a_seeded_sample_is_the_plain_samplers(mutated_tree) -> None:
+def test_a_seeded_sample_is_the_plain_samplers(seeded_tree) -> None:
     """Temperature and a choice: seed by seed the tokens of plain decoding. See test_ddtree's test of this name."""
-    deterministic = mutated_tree(
-        "sglang/srt/model_executor/model_runner.py",
-        "            enable_batch_invariant_mode()\n",
-        "            del enable_batch_invariant_mode\n",
-    )
+    deterministic = seeded_tree()
     kinds = [CHOICE | {"ignore_eos": False, "temperature": 1.5, "sampling_seed": seed} for seed in range(len(TEXTS))]
-    more = {"enable_deterministic_inference": True, "sampling_backend": "pytorch"}
-    env = {"TORCHDYNAMO_DISABLE": "1"}
-    want = run(deterministic, PLAIN | more, kinds, env=env)
-    found = run(deterministic, DDTREE | more, kinds, env=env)
+    want = run(deterministic, PLAIN | SEEDED, kinds, env=SEEDED_ENV)
+    found = run(deterministic, DDTREE | SEEDED, kinds, env=SEEDED_ENV)
     assert found.outputs == want.outputs
     assert all(re.fullmatch(CHOICE["regex"], text) for text in found.text)
     assert len(set(found.text)) >= 10

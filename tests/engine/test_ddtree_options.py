@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from overlay import engine as cpu
-from tests.engine.checking import check
-from tests.engine.harness import Run, generate, pair, prompts
+from tests.engine.checking import assert_refused, check, refusals
+from tests.engine.harness import Run, generate, prompts
 from tests.engine.test_ddtree_pieces import UTILS, implementations
 
 #: Verify steps of the 16 prompts of the README's table, 129 tokens each, budget 22 unless it says otherwise; 470 without options.
@@ -72,14 +71,7 @@ def test_verify_steps_are_the_readmes(patched_tree: Path, options: str) -> None:
 
 def test_values(patched_tree: Path) -> None:
     """A valid value starts; any other is one sentence that names the option and, where there is one, a value that fits."""
-    models = pair("qwen3-tiny")
-    base = cpu.server_args(models / "target", models / "drafter", speculative_algorithm="DDTREE")
-    answers = check(patched_tree, "refusals", base=base, settings=[setting for setting, _ in SETTINGS])
-    for (setting, named), answer in zip(SETTINGS, answers, strict=True):
-        if named is None:
-            assert answer is None, setting
-        else:
-            assert answer is not None and named in answer and "\n" not in answer, (setting, answer)
+    assert_refused(patched_tree, SETTINGS)
 
 
 def test_caught_a_spine_that_is_not_reserved(mutated_tree) -> None:
@@ -95,7 +87,5 @@ def test_caught_a_spine_in_order_of_score(mutated_tree) -> None:
 
 def test_caught_a_tree_larger_than_its_ranks(mutated_tree) -> None:
     broken = mutated_tree("sglang/srt/speculative/ddtree_options.py", "    if capacity < budget:\n", "    if False:\n")
-    models = pair("qwen3-tiny")
-    base = cpu.server_args(models / "target", models / "drafter", speculative_algorithm="DDTREE")
     setting = {"speculative_ddtree_topk": 1, "speculative_ddtree_budget": 16}
-    assert check(broken, "refusals", base=base, settings=[setting]) == [None], "so test_values would fail"
+    assert refusals(broken, [setting]) == [None], "so test_values would fail"

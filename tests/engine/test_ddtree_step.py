@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine.checking import SEEDED, SEEDS
 from tests.engine.harness import EngineFailure, Run, generate, prompts
-from tests.engine.test_baseline import TEXTS
 
 WORKER = "sglang/srt/speculative/dflash_worker.py"
 STEP = "sglang/srt/speculative/ddtree_step.py"
@@ -94,24 +94,10 @@ def test_arrivals_and_prefixes_in_the_cache(step_tree: Path, patched_tree: Path)
     assert _run(step_tree, 15, **many).outputs == _run(patched_tree, None, **many).outputs
 
 
-def test_seeded_samples_are_the_plain_samplers(mutated_tree: Callable[..., Path], step_tree: Path) -> None:
-    # As in test_ddtree.py: seeds need deterministic inference, whose kernels need an accelerator.
-    tree = mutated_tree(
-        "sglang/srt/model_executor/model_runner.py",
-        "            enable_batch_invariant_mode()\n",
-        "            del enable_batch_invariant_mode\n",
-        base=step_tree,
-    )
-    arguments = {
-        "pair": "qwen3-nano",
-        "prompts": [text for text in TEXTS[:4] for _ in range(2)],
-        "max_new_tokens": 16,
-        "sampling": [{"temperature": 1.5, "sampling_seed": seed} for seed in range(8)],
-        "env": {"TORCHDYNAMO_DISABLE": "1"},
-    }
-    engine = {"enable_deterministic_inference": True, "sampling_backend": "pytorch"}
-    plain = generate(tree, **arguments, engine=engine)
-    run = generate(tree, **arguments, engine=engine | {"speculative_algorithm": "DDTREE", "speculative_ddtree_budget": 8})
+def test_seeded_samples_are_the_plain_samplers(seeded_tree: Callable[..., Path], step_tree: Path) -> None:
+    tree = seeded_tree(step_tree)
+    plain = generate(tree, **SEEDS, engine=SEEDED)
+    run = generate(tree, **SEEDS, engine=SEEDED | {"speculative_algorithm": "DDTREE", "speculative_ddtree_budget": 8})
     assert run.outputs == plain.outputs
     assert _steps(run)[1] > 0
 

@@ -74,25 +74,16 @@ def test_the_link_breaks_while_files_travel(machine: Machine, tmp_path: Path) ->
 
 
 CONTROLLER = """
-import os, signal, sys
+import sys
 from pathlib import Path
 sys.path.insert(0, {repo!r})
-from deploy import rollout, verbs
-from deploy.inventory import Entry
+from deploy import verbs
+from tests.deploy.world import die_after
 from tests.hosts import world
 class Named: name = "ct200"
 entry = world.make_entry(Named)
 wanted = world.make_inputs(Path({folder!r}), entry, ACCEPT=2)
-left = {steps}
-do = rollout._do
-def dying(*args):
-    global left
-    error = do(*args)
-    left -= 1
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return error
-rollout._do = dying
+die_after({steps})
 sys.exit(verbs.apply(verbs.connect(entry), wanted, json=True))
 """
 
