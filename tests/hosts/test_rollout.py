@@ -58,9 +58,10 @@ def test_apply_again_bad_ones_rollback_stop(fresh: Fresh, tmp_path: Path, capsys
     assert verbs.apply(host, second, json=True) == 0
     assert verbs.rollback(host, None, json=True) == 0
     assert world.current(machine) == good.release == world.served(machine)
+    boot = machine.sh("cat /proc/sys/kernel/random/boot_id")
     machine.try_sh("systemctl reboot")  # it may take the connection with it
     host.close()
-    machine.wait_for("systemctl is-active sglang@engine")
+    machine.wait_for(f"! grep -q {boot} /proc/sys/kernel/random/boot_id && systemctl is-active sglang@engine")
     host = verbs.connect(entry)
     assert host.facts().instance.release == good.release, "the unit starts with the host"
     assert verbs.stop(host, json=True) == 0
