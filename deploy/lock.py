@@ -11,8 +11,12 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 from tools.errors import UserError
+
+#: Seconds for which another's lock must be seen.
+PATIENCE = 1.0
 
 
 def who() -> dict[str, object]:
@@ -29,11 +33,7 @@ def held(path: Path, verb: str, by: dict[str, object] | None = None) -> Iterator
     """Hold the lock for `verb`, in the name of `by` (default: this process); a `UserError` naming the holder if it is taken."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise UserError(f"{_holder(file.read())}: wait for its end, or end it") from None
+        _take(file)
         file.truncate(0)
         file.write(json.dumps({**(by or who()), "verb": verb, "since": time.time()}))
         file.flush()
@@ -41,6 +41,19 @@ def held(path: Path, verb: str, by: dict[str, object] | None = None) -> Iterator
             yield
         finally:
             file.truncate(0)
+
+
+def _take(file: TextIO) -> None:
+    """Take the lock. Whoever asks who holds it holds it himself for a moment, so one refusal says nothing."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                file.seek(0)
+                raise UserError(f"{_holder(file.read())}: wait for its end, or end it") from None
+        time.sleep(0.01)
 
 
 def holder(path: Path) -> dict | None:

@@ -24,6 +24,8 @@ from pathlib import Path
 
 #: Marks every process of an instance: its value is the RUN folder.
 MARK = "SGLANG_DEPLOY_INSTANCE"
+#: Seconds for which another supervisor's lock must be seen.
+PATIENCE = 1.0
 _AWAITED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT}
 
 
@@ -146,14 +148,25 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
 
 
+def _lock(handle: int) -> bool:
+    """Take the lock. Whoever asks whether somebody holds it holds it himself for a moment, so one refusal says nothing."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > end:
+                return False
+        time.sleep(0.01)
+
+
 def main(unit_file: str, run_folder: str) -> int:
     """Supervise the unit until told to stop; 2 if another supervisor has the folder."""
     run = Path(run_folder).resolve()
     run.mkdir(parents=True, exist_ok=True)
     with open(run / "lock", "a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _lock(lock.fileno()):
             return 2
         signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)  # before anybody can know whom to stop
         lock.truncate(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
@@ -37,6 +38,16 @@ def test_the_lock_names_its_holder_and_dies_with_it(tmp_path: Path) -> None:
             holder.kill()
     with lock.held(file, "apply"):
         assert json.loads(file.read_text())["pid"] == os.getpid()
+
+
+def test_who_only_looks_keeps_nobody_out(tmp_path: Path) -> None:
+    file = tmp_path / "lock"
+    file.touch()
+    with open(file) as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        threading.Timer(0.3, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
+        with lock.held(file, "apply"):
+            assert lock.holder(file)["verb"] == "apply"
 
 
 def test_the_holder_of_a_port_is_found() -> None:

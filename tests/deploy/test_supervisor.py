@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -120,6 +122,15 @@ def test_one_supervisor_a_folder(tmp_path: Path, run: Path) -> None:
         instance.start(file, run)
     assert supervisor.main(str(file), str(run)) == 2, "the lock says the same to a second supervisor"
     assert pid in supervisor.marked(run)
+
+
+def test_who_looks_while_it_starts_does_not_stop_it(tmp_path: Path, run: Path) -> None:
+    run.mkdir()
+    (run / "lock").touch()
+    with open(run / "lock") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        threading.Timer(0.3, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
+        assert instance.start(unit(tmp_path, STUBBORN), run).state == "running"
 
 
 def test_a_long_log_is_put_aside_at_a_start(tmp_path: Path, run: Path) -> None:
