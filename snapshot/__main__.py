@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import json
 import tempfile
 from collections.abc import Iterator
@@ -70,7 +69,7 @@ def _pulled(arguments: argparse.Namespace) -> Iterator[tuple[Path, host.Installe
     CACHE.mkdir(exist_ok=True)
     with to(arguments.host) as transport, tempfile.TemporaryDirectory(prefix=".pull.", dir=CACHE) as temporary:
         installed = host.locate(transport, arguments.python)
-        host.pull(transport, installed.site, Path(temporary, "root"))
+        host.pull(transport, installed, Path(temporary, "root"))
         yield Path(temporary, "root"), installed
 
 
@@ -82,7 +81,7 @@ def _report(root: Path, arguments: argparse.Namespace, installed: host.Installed
     if arguments.json:
         found = {"version": pin.version, "same": len(comparison.same)}
         kinds = {kind: getattr(comparison, kind) for kind in _STYLES}
-        print(json.dumps({**found, **kinds, "installed": installed and dataclasses.asdict(installed)}, indent=1))
+        print(json.dumps({**found, **kinds, "installed": installed and installed.named}, indent=1))
         return comparison.equal and not other
     subject = f"{arguments.host}: {installed.site}/{manifest.PACKAGE}" if installed else short(root)
     if other:

@@ -8,6 +8,7 @@ Everything is written below a temporary directory that gets its name only when t
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import stat
 import tarfile
@@ -42,8 +43,8 @@ def unpack_zip(archive: Path, destination: Path, *, only: str) -> None:
                     writer.file(info.filename, data, executable=bool(mode & stat.S_IXUSR))
 
 
-def unpack_tar(stream: BinaryIO, destination: Path) -> None:
-    """Unpack an uncompressed tar stream to `destination`, which must not exist."""
+def unpack_tar(stream: BinaryIO, destination: Path) -> dict[str, str]:
+    """Unpack a tar stream, compressed or not, to `destination`, which must not exist; each file's name and sha256."""
     with _whole(destination) as writer, _open(stream) as source:
         for info in source:
             if info.issym() or info.islnk():
@@ -55,6 +56,7 @@ def unpack_tar(stream: BinaryIO, destination: Path) -> None:
                     writer.file(info.name, data, executable=bool(info.mode & stat.S_IXUSR))
             else:
                 raise writer.refusal(info.name, "is neither a file nor a directory")
+    return {path.as_posix(): sha for path, sha in writer.hashes.items()}
 
 
 class _Entry(tarfile.TarInfo):
@@ -71,7 +73,7 @@ class _Entry(tarfile.TarInfo):
 
 
 def _open(stream: BinaryIO) -> tarfile.TarFile:
-    return tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK, tarinfo=_Entry)
+    return tarfile.open(fileobj=stream, mode="r|*", bufsize=_BLOCK, tarinfo=_Entry)
 
 
 class _Writer:
@@ -79,7 +81,7 @@ class _Writer:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._files: set[PurePosixPath] = set()
+        self.hashes: dict[PurePosixPath, str] = {}  # of the files
         self._directories: set[PurePosixPath] = {PurePosixPath()}
         self._room = LIMIT
 
@@ -102,10 +104,10 @@ class _Writer:
 
     def file(self, name: str, data: BinaryIO, *, executable: bool) -> None:
         path = self.place(name)
-        if path in self._files or path in self._directories:
+        if path in self.hashes or path in self._directories:
             raise self.refusal(name, "is there twice")
         self._make(path.parent, name)
-        self._files.add(path)
+        sha = hashlib.sha256()
         target = os.open(self.root / path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o755 if executable else 0o644)
         with open(target, "wb") as out:
             while block := data.read(_BLOCK):
@@ -113,11 +115,15 @@ class _Writer:
                 if self._room < 0:
                     raise self.refusal(name, f"makes it larger than {LIMIT} bytes")
                 out.write(block)
+                sha.update(block)
+        self.hashes[path] = sha.hexdigest()
 
     def _make(self, path: PurePosixPath, name: str) -> None:
         """Make the directory `path`, for the entry `name`."""
+        if path in self._directories:
+            return
         for step in (path, *path.parents):
-            if step in self._files:
+            if step in self.hashes:
                 raise self.refusal(name, f"needs a directory where {str(step)!r} is a file")
         self._directories.update((path, *path.parents))
         (self.root / path).mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import io
 import os
 import stat
@@ -108,6 +110,17 @@ def test_an_archive_cut_off_anywhere_is_refused(cut: int, tmp_path: Path) -> Non
     with pytest.raises(UserError, match="damaged"):
         archive.unpack_tar(io.BytesIO(data[:cut]), tmp_path / "tree")
     assert everything(tmp_path) == set()
+
+
+@pytest.mark.parametrize("cut", [0, 5, 40, -30, -1])
+def test_a_compressed_archive_is_taken_whole_or_not_at_all(cut: int, tmp_path: Path) -> None:
+    data = gzip.compress(tar(entry("sglang/a"), entry("sglang/b")).getvalue())
+    evil = hashlib.sha256(EVIL).hexdigest()
+    assert archive.unpack_tar(io.BytesIO(data), tmp_path / "good") == {"sglang/a": evil, "sglang/b": evil}
+    if cut != -1:  # a stream that lacks the end of gzip's own trailer has every byte of the archive
+        with pytest.raises(UserError, match="damaged"):
+            archive.unpack_tar(io.BytesIO(data[:cut]), tmp_path / "tree")
+        assert not (tmp_path / "tree").exists()
 
 
 def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import shlex
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -175,6 +177,19 @@ def test_a_hostile_stream_leaves_nothing(sshd: Sshd, cache: Path, site: Path, mo
     assert [path.name for path in cache.iterdir()] == ["snapshot"]
 
 
+def test_a_file_that_is_not_what_the_host_hashed_is_named_and_nothing_is_taken(
+    sshd: Sshd, cache: Path, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody edits the package between the host's own reading and the stream."""
+    other = sshd.home / "other"
+    shutil.copytree(site / "sglang", other / "sglang", copy_function=os.link)
+    overwrite(other / EDITED, b"edited meanwhile\n")
+    fake_tar(sshd, monkeypatch, f"tar --create --gzip --directory={other} sglang")
+    with pytest.raises(UserError, match=f"box: what arrived is not what the host hashed just before, in '{EDITED}'"):
+        snapshot("fetch", site, "--keep")
+    assert [path.name for path in cache.iterdir()] == ["snapshot"]
+
+
 def test_a_stream_that_breaks_off_is_the_hosts_failure(
     sshd: Sshd, cache: Path, site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,13 +202,18 @@ def test_a_stalled_stream_ends_at_the_deadline(sshd: Sshd, cache: Path, site: Pa
     """The session's processes are stopped while the package comes: the connection stays up and nothing moves."""
     monkeypatch.setattr(base, "GRACE", 0.5)
     monkeypatch.setattr(host, "PULL", 1.0)
-    fake_tar(sshd, monkeypatch, "head -c 200000 /dev/urandom; sleep 30")
+    package = sshd.home / "begin.tar"
+    with tarfile.open(package, "w") as made:
+        info = tarfile.TarInfo("sglang/big")
+        info.size = 1 << 20
+        made.addfile(info, io.BytesIO(bytes(info.size)))
+    fake_tar(sshd, monkeypatch, f"head -c 200000 {package}; sleep 30")
     real = archive.unpack_tar
 
     def freeze_then_unpack(stream: object, destination: Path) -> None:
-        stream.read(100_000)
+        begin = [stream.read(100_000)]
         sshd.freeze()
-        real(stream, destination)
+        real(SimpleNamespace(read=lambda size: begin.pop() if begin else stream.read(size)), destination)
 
     monkeypatch.setattr(archive, "unpack_tar", freeze_then_unpack)
     with pytest.raises(TimedOut, match="did not end within 1 s"):
