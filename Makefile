@@ -87,8 +87,9 @@ stop: $(PY) ## stop the host's services
 logs: $(PY) ## the last lines of the services' logs
 	$(RUN) deploy logs $(host)
 
+# Without a path in ARGS in two processes. Picked tests run in one, which starts sooner, and takes -s and --pdb.
 test: $(PY) ## every test; ARGS='tests/snapshot -k hostile' picks some
-	$(RUN) pytest $(ARGS)
+	$(RUN) pytest $(if $(findstring tests/,$(ARGS)),,-n 2) $(ARGS)
 
 test-hosts: $(PY) ## the deployer against real hosts, made here: systemd and OpenSSH in containers; needs root
 	$(RUN) pytest tests/hosts $(ARGS)
