@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -51,6 +52,8 @@ def test_a_bad_release_goes_back_to_the_old_one(host: Sandbox, inputs_of: Make, 
     assert verbs.apply(host, good, json=True) == 0
     capsys.readouterr()
 
+    if "MUTE" in wrong:  # nobody wants to wait for it as long as for the others
+        host = Sandbox(dataclasses.replace(host.entry, limits=dataclasses.replace(host.entry.limits, answer=5)))
     assert verbs.apply(host, bad, json=True) == 3
     said = json.loads(capsys.readouterr().out)
     assert said["ending"] == "rolled back"
@@ -107,7 +110,7 @@ def test_a_dead_server_is_started_again_and_it_is_said(host: Sandbox, inputs_of:
 
 def test_a_taken_port_is_named_before_anything_changes(host: Sandbox, inputs_of: Make) -> None:
     with socket.create_server(("127.0.0.1", host.entry.port)):
-        with pytest.raises(UserError, match=f"port {host.entry.port} is held by process {os.getpid()} .*pytest"):
+        with pytest.raises(UserError, match=f"port {host.entry.port} is held by process {os.getpid()} .*python"):
             verbs.apply(host, inputs_of(), json=True)
         assert not host.layout.releases.exists()
 

@@ -115,8 +115,8 @@ def die_after(steps: int) -> None:
 
 
 def make_entry(root: Path, **more: object) -> Entry:
-    """An inventory entry with short limits."""
-    limits = Limits(start=20, drain=2, answer=5, accept_min=1.0, accept_max=8.0)
+    """An inventory entry with short limits, but not so short that a busy machine meets them."""
+    limits = Limits(start=20, drain=2, answer=20, accept_min=1.0, accept_max=8.0)
     given = {"profile": "cpu", "pair": "pair", "port": ports.free(), "limits": limits, **more}
     return Entry(name="sandbox", transport="local", root=root, **given)
 
