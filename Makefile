@@ -84,8 +84,8 @@ hosts: $(PY) ## the inventory: deploy/hosts.toml, and deploy/hosts.local.toml ov
 stop: $(PY) ## stop the host's services
 	$(RUN) deploy stop $(host) $(json)
 
-logs: $(PY) ## the last lines of the services' logs
-	$(RUN) deploy logs $(host)
+logs: $(PY) ## the last lines of the services' logs; INSTANCE=name: of one
+	$(RUN) deploy logs $(host) $(if $(call given,INSTANCE),--instance '$(INSTANCE)')
 
 # Without a path in ARGS in two processes. Picked tests run in one, which starts sooner, and takes -s and --pdb.
 test: $(PY) ## every test; ARGS='tests/snapshot -k hostile' picks some

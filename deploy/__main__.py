@@ -23,8 +23,8 @@ def parser() -> argparse.ArgumentParser:
         "apply": "put the patched SGLang on the host, start it, prove that it serves",
         "rollback": "back to the previous release, through the same gates",
         "status": "what the host serves now",
-        "stop": "stop the server",
-        "logs": "the end of the server's log",
+        "stop": "stop the servers",
+        "logs": "the end of each server's log",
         "hosts": "the inventory as a table",
         "unlock": "end the command that holds a host's lock, if it hangs",
         "record": "record a pair's probes anew, with the pinned tree and no speculation",
@@ -39,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("--to", metavar="RELEASE", help="default: the previous release")
         if verb == "logs":
             command.add_argument("--lines", type=int, default=50)
+            command.add_argument("--instance", metavar="NAME", help="default: every instance")
     return top
 
 
@@ -76,7 +77,7 @@ def _run(args: argparse.Namespace, entry: inventory.Entry, host: Host) -> int:
         case "stop":
             return verbs.stop(host, json=args.json)
         case "logs":
-            return verbs.logs(host, args.lines)
+            return verbs.logs(host, args.lines, args.instance)
         case "record":
             from deploy import record
 

@@ -45,6 +45,7 @@ VERBS = frozenset(
         "switch",
         "start",
         "stop",
+        "retire",
         "instance",
         "ask",
         "attested",
@@ -72,7 +73,7 @@ class Agent:
         self.holds = False
         hello = json.loads(self.input.readline())
         seat = hello["seat"]
-        self.host = Machine(Seat(Path(seat["root"]), seat["port"], seat["service"], seat["drain"]))
+        self.host = Machine(wire.load(Seat, seat))
         self.host.by = {**hello["by"], "agent": os.getpid(), "session": hello["session"]}
 
     def serve(self) -> int:
@@ -179,8 +180,8 @@ class Agent:
     def _switch(self, current: str | None, previous: str | None) -> None:
         self.host.switch(current, previous)
 
-    def _ask(self, path: str, body: dict | None, timeout: float) -> Any:
-        return self.host.ask(path, body, timeout=timeout)
+    def _ask(self, slot: str, path: str, body: dict | None, timeout: float) -> Any:
+        return self.host.ask(slot, path, body, timeout=timeout)
 
 
 def main(argv: list[str]) -> int:

@@ -1,9 +1,14 @@
-"""What a host has, read in one go before anything is planned. Plain data: a plan is a function of it."""
+"""What a host has, read in one go before anything is planned. Plain data: a plan is a function of it.
+
+A host has slots, each with one server; `instances` is what is or was started in them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
+
+from deploy.slot import Slot
 
 
 @dataclass(frozen=True)
@@ -16,6 +21,7 @@ class Instance:
     since: float | None = None  # seconds since the epoch: start of this server process
     restarts: int = 0  # by the supervisor, since it was started
     exit: str | None = None  # how the last server process ended, in words
+    live: bool = False  # it answers its health endpoint, if it was asked
 
     @property
     def running(self) -> bool:
@@ -43,13 +49,29 @@ class Facts:
     previous: str | None = None
     releases: tuple[str, ...] = ()
     verdicts: dict[str, Verdict] = field(default_factory=dict)
-    instance: Instance = Instance()
-    live: bool = False  # the instance answers its health endpoint
-    stranger: str | None = None  # who holds the port, when it is not the instance
+    topologies: dict[str, tuple[Slot, ...]] = field(default_factory=dict)  # whole release -> its slots
+    instances: dict[str, Instance] = field(default_factory=dict)  # slot -> its server
+    stranger: str | None = None  # who holds a wanted port, when it is not one of the instances
 
     def proved(self, release: str | None) -> bool:
         """Whether `release` once passed every gate on this host."""
         return release in self.verdicts and self.verdicts[release].proved
+
+    def instance(self, slot: str) -> Instance:
+        """The server in that slot."""
+        return self.instances.get(slot, Instance())
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """The slots in which something runs."""
+        return tuple(name for name, instance in self.instances.items() if instance.running)
+
+    def serves(self, release: str | None) -> bool:
+        """Whether `release` is current, and every server of it live."""
+        return release == self.current and all(
+            self.instance(slot.name).release == release and self.instance(slot.name).live
+            for slot in self.topologies.get(release or "", ())
+        )
 
     @property
     def fallback(self) -> str | None:
@@ -67,12 +89,8 @@ def as_json(facts: Facts) -> dict[str, Any]:
         "current": facts.current,
         "previous": facts.previous,
         "releases": list(facts.releases),
-        "state": facts.instance.state,
-        "live": facts.live,
-        "serving": facts.instance.release,
-        "pid": facts.instance.pid,
-        "since": facts.instance.since,
-        "restarts": facts.instance.restarts,
+        "serves": facts.current is not None and facts.serves(facts.current),
+        "instances": [{"instance": name, **vars(instance)} for name, instance in facts.instances.items()],
         "proved": facts.proved(facts.current),
         "accept_length": verdict.accept_length if verdict else None,
     }

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 PAUSE, ONE = 0.5, 30.0
 
 
-def wait(host: Host) -> float:
-    """Wait until the server is healthy: it runs, and generated a token for its health endpoint. Returns the seconds.
+def wait(host: Host, slot: str) -> float:
+    """Wait until the slot's server is healthy: it runs, and generated a token for its health endpoint. Returns the seconds.
 
     A server that ends while it starts is not waited for: it would end again.
     """
@@ -24,11 +24,11 @@ def wait(host: Host) -> float:
     limit = host.entry.limits.start
     last = "it was not asked yet"
     while (passed := time.monotonic() - begin) < limit:
-        instance = host.instance()
+        instance = host.instance(slot)
         if instance.state != "running" or instance.restarts:
             raise UserError(f"the server ended while it started ({instance.exit or instance.state})")
         try:
-            host.ask("/health", timeout=min(ONE, limit - passed))
+            host.ask(slot, "/health", timeout=min(ONE, limit - passed))
             return time.monotonic() - begin
         except NoAnswer as error:
             last = str(error)

@@ -19,12 +19,11 @@ from deploy.proof import Attested
 
 
 class Host(Protocol):
-    """One host with one server. Methods raise `UserError` for what they can't do."""
+    """One host and its servers, each in a slot, by its name. Methods raise `UserError` for what they can't do."""
 
     entry: Entry
 
-    @property
-    def endpoint(self) -> str:
+    def endpoint(self, slot: str) -> str:
         """The server's address, for people."""
 
     def facts(self) -> Facts:
@@ -48,22 +47,25 @@ class Host(Protocol):
     def switch(self, current: str | None, previous: str | None) -> None:
         """Point `current` and `previous`, atomically."""
 
-    def start(self, release: str) -> Instance:
-        """Start a release's server; nothing may run."""
+    def start(self, slot: str, release: str) -> Instance:
+        """Start a release's server in its slot, in which nothing may run, as soon as its GPUs' memory is free."""
 
-    def stop(self) -> bool:
+    def stop(self, slot: str) -> bool:
         """Drain and end the server; False if nothing ran."""
 
-    def instance(self) -> Instance:
+    def retire(self, slot: str) -> bool:
+        """Stop the server for good: the host does not start it again, and forgets the slot."""
+
+    def instance(self, slot: str) -> Instance:
         """The server as its supervisor sees it."""
 
-    def ask(self, path: str, body: dict[str, Any] | None = None, *, timeout: float) -> Any:
+    def ask(self, slot: str, path: str, body: dict[str, Any] | None = None, *, timeout: float) -> Any:
         """A question to the server, over HTTP; `NoAnswer` if there is none."""
 
-    def attested(self) -> tuple[Attested, ...]:
+    def attested(self, slot: str) -> tuple[Attested, ...]:
         """What the server's live processes loaded."""
 
-    def log(self, lines: int) -> list[str]:
+    def log(self, slot: str, lines: int) -> list[str]:
         """The end of the server's log."""
 
     def judge(self, verdict: Verdict) -> None:

@@ -5,6 +5,7 @@ The id says what runs, not when it was made: equal inputs give an equal id, on e
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ import snapshot.tree
 from deploy import digest, pairs, unit
 from deploy.inventory import Entry
 from deploy.layout import Layout
+from deploy.slot import Slot
 from tools.paths import REPO, VERSION
 
 #: What a server on another machine has of its user's environment.
@@ -53,7 +55,7 @@ class Inputs:
     site: Path  # import root of the overlay
     python: Path
     shims: Path  # import root of the overlay's shims
-    arguments: tuple[str, ...]
+    arguments: tuple[str, ...]  # that its servers share
     digests: dict[str, str]  # input -> digest
 
     @property
@@ -102,9 +104,9 @@ def assemble(entry: Entry, pair: pairs.Pair, *, python: Path, shims: Path, diges
         python = Path(entry.python)
     else:
         arguments = unit.arguments(entry, pair)
-    settings = [str(python), *arguments]
-    if entry.remote or entry.environment:
-        settings += [entry.service, str(entry.limits.drain), *map(str, entry.gpus), *map(str, entry.environment)]
+    settings = [str(python), *arguments, *map(str, entry.environment), [dataclasses.asdict(slot) for slot in entry.slots]]
+    if entry.remote:
+        settings += [entry.service, entry.limits.drain]
     own = {
         "shims": digest.of_folders(shims),
         "hook": digest.of_folders(HOOK),
@@ -114,12 +116,10 @@ def assemble(entry: Entry, pair: pairs.Pair, *, python: Path, shims: Path, diges
     return Inputs(entry, pair, VERSION, python=python, shims=shims, arguments=arguments, digests={**digests, **own}, **parts)
 
 
-def environment(inputs: Inputs, layout: Layout) -> dict[str, str]:
-    """The environment of the release's server."""
+def environment(inputs: Inputs, layout: Layout, slot: Slot) -> dict[str, str]:
+    """The environment of the release's server in that slot."""
     base = overlay.engine.environment(layout.release(inputs.release) / "site")
     entry = inputs.entry
     if entry.remote:  # nothing of this machine's
         base = {name: value for name, value in base.items() if name not in overlay.engine.INHERITED} | _BARE
-        if entry.gpus:
-            base["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, entry.gpus))
-    return unit.environment({**base, **dict(entry.environment)}, layout, inputs.release)
+    return unit.environment({**base, **dict(entry.environment)}, layout, slot, inputs.release)

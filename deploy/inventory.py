@@ -3,7 +3,7 @@
 A mistake is answered with the file, the line and the key, and what would be right. Unknown keys are mistakes.
 
     entry = load("sandbox")
-    entry.port, entry.limits.drain
+    entry.slots[0].port, entry.limits.drain
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from deploy import ports
+from deploy import ports, topology
+from deploy.slot import Slot
 from tools.cli import UserError
 from tools.paths import REPO
 
@@ -46,7 +47,7 @@ class Entry:
     profile: str
     pair: str
     root: Path
-    port: int
+    slots: tuple[Slot, ...]  # one a server
     algorithm: str = "DDTREE"
     budget: int = 22
     keep: int = 3
@@ -61,7 +62,11 @@ class Entry:
     sudo: bool = False  # the user is not root: the agent runs under `sudo -n`
     python: str = "/usr/bin/python3"  # the host's interpreter: of the system, or of an environment
     service: str = "sglang"  # name of the template unit
-    gpus: tuple[int, ...] = ()  # that the server sees; none: as it finds them
+
+    @property
+    def port(self) -> int:
+        """The first server's HTTP port."""
+        return self.slots[0].port
 
     @property
     def remote(self) -> bool:
@@ -90,9 +95,18 @@ _KINDS: dict[str, tuple[type, str]] = {
     "python": (str, "a path"),
     "service": (str, "a string"),
     "gpus": (list, "a list of GPU numbers"),
+    "topology": (str, "a string"),
+    "count": (int, "a whole number"),
+    "instances": (list, "a list of tables"),
 }
-_SSH_ONLY = ("address", "user", "ssh-port", "jump", "identity", "sudo", "python", "service", "gpus")
-_RANGES = {"ssh-port": (1, 65535), "port": (ports.LOWEST, ports.HIGHEST), "budget": (1, 1024), "keep": (1, 1000)}
+_SSH_ONLY = ("address", "user", "ssh-port", "jump", "identity", "sudo", "python", "service", "gpus", "topology")
+_RANGES = {
+    "ssh-port": (1, 65535),
+    "port": (ports.LOWEST, ports.HIGHEST),
+    "budget": (1, 1024),
+    "keep": (1, 1000),
+    "count": (1, 64),
+}
 _REQUIRED = ("transport", "profile", "pair", "root", "port")
 
 
@@ -148,23 +162,28 @@ class _Place:
     text: str
     below: _Place | None = None  # the file under this one
 
-    def error(self, table: str, key: str, what: str) -> UserError:
-        if self.below and not self._has(table, key):
-            return self.below.error(table, key, what)
-        return UserError(f"{self.file.name}:{self._line(table, key)}: {table}.{key}: {what}", 2)
+    def error(self, table: str, key: str, what: str, number: int | None = None) -> UserError:
+        """The mistake of a key; `number`: in the list `[[table]]`, its table of that number, from 0."""
+        if self.below and not self._has(table, key if number is None else ""):
+            return self.below.error(table, key, what, number)
+        one = "" if number is None else f"[{number}]"
+        return UserError(f"{self.file.name}:{self._line(table, key, number)}: {table}{one}.{key}: {what}", 2)
 
     def _has(self, table: str, key: str) -> bool:
         value: Any = tomllib.loads(self.text)
-        for part in [*table.split("."), key]:
+        for part in filter(None, [*table.split("."), key]):
             value = value.get(part) if isinstance(value, dict) else None
         return value is not None
 
-    def _line(self, table: str, key: str) -> int:
-        """The line of `key` in `[table]`; the table's own line where the key is not written."""
-        inside, found = False, 1
+    def _line(self, table: str, key: str, nth: int | None = None) -> int:
+        """The line of `key` in `[table]`, or in the nth `[[table]]`; the table's own line where the key is not written."""
+        inside, found, left = False, 1, nth or 0
+        heads = (f"[{table}]", f"[{table}.{key}]", f"[[{table}.{key}]]") if nth is None else (f"[[{table}]]",)
         for number, line in enumerate(self.text.splitlines(), 1):
             if line.lstrip().startswith("["):
-                inside = line.split("#")[0].strip() in (f"[{table}]", f"[{table}.{key}]")
+                inside = line.split("#")[0].strip() in heads
+                if inside and nth is not None:
+                    inside, left = left == 0, left - 1
                 found = number if inside else found
             elif inside and re.match(rf'\s*"?{re.escape(key)}"?\s*=', line):
                 return number
@@ -198,6 +217,7 @@ def _entry(name: str, raw: dict[str, Any], place: _Place, port: str | None) -> E
     for flag, value in server.items():
         if not isinstance(value, (str, int, float, bool)) or not re.fullmatch(r"[a-z][a-z0-9-]*", flag):
             raise place.error(f"{table}.server", flag, "must be a flag's name without dashes and a plain value")
+    tp = _tensor_parallel(server, place, f"{table}.server")
     limits = _limits(raw.pop("limits", {}), place, f"{table}.limits")
     environment = raw.pop("environment", {})
     for key, value in environment.items():
@@ -208,7 +228,7 @@ def _entry(name: str, raw: dict[str, Any], place: _Place, port: str | None) -> E
     else:
         raw["root"] = _remote_root(raw["root"], place, table)
     gpus = raw.pop("gpus", [])
-    if not all(type(gpu) is int and gpu >= 0 for gpu in gpus) or len(set(gpus)) != len(gpus):
+    if not topology.different(gpus):
         raise place.error(table, "gpus", "must be different GPU numbers, such as [0, 1]")
     if "service" in raw and not re.fullmatch(r"[a-z][a-z0-9-]*", raw["service"]):
         raise place.error(table, "service", f"is {raw['service']!r}, must be small letters, digits and dashes")
@@ -219,8 +239,31 @@ def _entry(name: str, raw: dict[str, Any], place: _Place, port: str | None) -> E
         if not port.isdigit() or not ports.LOWEST <= int(port) <= ports.HIGHEST:
             raise UserError(f"PORT is {port!r}, must be a number from {ports.LOWEST} to {ports.HIGHEST}", 2)
         raw["port"] = int(port)
-    lists = {"server": tuple(server.items()), "environment": tuple(environment.items()), "gpus": tuple(gpus)}
-    return Entry(name=name, limits=limits, **lists, **raw)
+    lists = {"server": tuple(server.items()), "environment": tuple(environment.items())}
+    slots = _slots(raw, tuple(gpus), tp, place, table)
+    return Entry(name=name, limits=limits, slots=slots, **lists, **raw)
+
+
+def _slots(raw: dict[str, Any], gpus: tuple[int, ...], tp: int | None, place: _Place, table: str) -> tuple[Slot, ...]:
+    """The slots of an entry; takes their keys out of it."""
+
+    def wrong(key: str, what: str, number: int | None = None) -> UserError:
+        return place.error(table if number is None else f"{table}.instances", key, what, number)
+
+    port, given = raw.pop("port"), {key: raw.pop(key) for key in ("topology", "count", "instances") if key in raw}
+    return topology.slots(given, port, gpus, tp, wrong)
+
+
+def _tensor_parallel(server: dict[str, Any], place: _Place, table: str) -> int | None:
+    """Take the tensor parallelism out of the server's flags: it is the slots'."""
+    for flag in topology.OWN:
+        if flag in server:
+            raise place.error(table, flag, "is not a flag to set here: the host's port, gpus and topology decide it")
+    found = [(flag, server.pop(flag)) for flag in topology.TP if flag in server]
+    for flag, value in found:
+        if type(value) is not int or not 1 <= value <= 64 or value != found[0][1]:
+            raise place.error(table, flag, f"is {value!r}, must be one number from 1 to 64")
+    return found[0][1] if found else None
 
 
 def _limits(raw: dict[str, Any], place: _Place, table: str) -> Limits:

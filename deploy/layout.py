@@ -3,7 +3,7 @@
 releases/<id>/{site,units,env,manifest.json,probes.json}   never written again once they have this name
 current, previous                                          symlinks to releases
 verdicts/<id>.json                                         what the gates said
-run/engine/                                                the supervised server: state, log, attestations
+run/<slot>/                                                a server: state, log, attestations
 lock, audit.jsonl
 """
 
@@ -39,16 +39,17 @@ class Layout:
         return self.root / "verdicts"
 
     @property
-    def run(self) -> Path:
-        return self.root / "run" / "engine"
+    def runs(self) -> Path:
+        return self.root / "run"
 
-    @property
-    def log(self) -> Path:
-        return self.run / "log"
+    def run(self, slot: str) -> Path:
+        return self.runs / slot
 
-    @property
-    def attest(self) -> Path:
-        return self.run / "attest"
+    def log(self, slot: str) -> Path:
+        return self.run(slot) / "log"
+
+    def attest(self, slot: str) -> Path:
+        return self.run(slot) / "attest"
 
     @property
     def lock(self) -> Path:

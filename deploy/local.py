@@ -1,4 +1,4 @@
-"""What every host does with its own disk and its own server's port, whoever keeps that server running.
+"""What every host does with its own disk and its own servers' ports, whoever keeps those servers running.
 
 The sandbox and the agent on a real host are both made of it. Standard library only: it travels to hosts.
 """
@@ -9,6 +9,7 @@ import dataclasses
 import json
 import shutil
 from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,9 +19,10 @@ from deploy.facts import Facts, Instance, Verdict
 from deploy.layout import Layout
 from deploy.manifest import Manifest
 from deploy.proof import Attested, read_attested
+from deploy.slot import Slot
 from tools.errors import UserError
 
-#: Seconds that a running server gets to show that it is live, when facts are gathered.
+#: Seconds that running servers get to show that they are live, when facts are gathered.
 LIVE = 20.0
 
 
@@ -28,11 +30,11 @@ class Seat(Protocol):
     """What must be known of a host's inventory entry where the host is."""
 
     root: Path
-    port: int
+    slots: tuple[Slot, ...]
 
 
 class LocalHost(ABC):
-    """The part of `deploy.host.Host` that is about files, links, and questions to the server."""
+    """The part of `deploy.host.Host` that is about files, links, and questions to servers."""
 
     #: Who does this, for the lock and the audit log; None: this process.
     by: dict[str, object] | None = None
@@ -42,30 +44,39 @@ class LocalHost(ABC):
         self.layout = Layout(entry.root.resolve())
 
     @abstractmethod
-    def instance(self) -> Instance:
+    def instance(self, slot: str) -> Instance:
         """The server as its supervisor sees it."""
 
     @abstractmethod
-    def processes(self) -> set[int]:
+    def taken(self) -> set[str]:
+        """The slots in which something was started and not retired."""
+
+    @abstractmethod
+    def processes(self, slot: str) -> set[int]:
         """The server's live processes."""
 
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._port()}"
+    def endpoint(self, slot: str) -> str:
+        return f"http://127.0.0.1:{self._port(slot)}"
 
     def root(self) -> Path:
         return self.layout.root
 
     def facts(self) -> Facts:
-        running = self.instance()
+        current = switch.read(self.layout.current)
+        topologies = {release: self.manifest(release).slots for release in self._releases()}
+        names = self.taken() | {slot.name for slot in topologies.get(current or "", ())}
+        instances = {name: self.instance(name) for name in sorted(names)}
+        with ThreadPoolExecutor(max(1, len(instances))) as pool:
+            live = pool.map(lambda name: instances[name].state == "running" and self._live(name), instances)
+            instances = {name: dataclasses.replace(instances[name], live=so) for name, so in zip(instances, live, strict=True)}
         return Facts(
-            current=switch.read(self.layout.current),
+            current=current,
             previous=switch.read(self.layout.previous),
-            releases=self._releases(),
+            releases=tuple(topologies),
             verdicts=self._verdicts(),
-            instance=running,
-            live=running.state == "running" and self._live(),
-            stranger=self._stranger(self.entry.port),
+            topologies=topologies,
+            instances=instances,
+            stranger=self._stranger(self.entry.slots),
         )
 
     def hold(self, verb: str) -> AbstractContextManager[None]:
@@ -95,12 +106,12 @@ class LocalHost(ABC):
     def switch(self, current: str | None, previous: str | None) -> None:
         switch.switch(self.layout, current, previous)
 
-    def ask(self, path: str, body: dict[str, Any] | None = None, *, timeout: float) -> Any:
-        return http.ask(self._port(), path, body, timeout=timeout)
+    def ask(self, slot: str, path: str, body: dict[str, Any] | None = None, *, timeout: float) -> Any:
+        return http.ask(self._port(slot), path, body, timeout=timeout)
 
-    def attested(self) -> tuple[Attested, ...]:
-        live = self.processes()
-        records = sorted(self.layout.attest.glob("*.jsonl"))
+    def attested(self, slot: str) -> tuple[Attested, ...]:
+        live = self.processes(slot)
+        records = sorted(self.layout.attest(slot).glob("*.jsonl"))
         return tuple(read_attested(file) for file in records if int(file.stem) in live)
 
     def judge(self, verdict: Verdict) -> None:
@@ -136,23 +147,38 @@ class LocalHost(ABC):
         found = (Verdict(**json.loads(file.read_text())) for file in self.layout.verdicts.glob("*.json"))
         return {verdict.release: verdict for verdict in found}
 
-    def _live(self) -> bool:
+    def _live(self, slot: str) -> bool:
         try:
-            self.ask("/health", timeout=LIVE)
+            self.ask(slot, "/health", timeout=LIVE)
         except http.NoAnswer:
             return False
         return True
 
-    def _port(self) -> int:
-        """The running release's port: the inventory may say another one meanwhile."""
-        release = self.instance().release
+    def _port(self, slot: str) -> int:
+        """The slot's port in the release that runs there: the inventory may say another one meanwhile."""
+        release = self.instance(slot).release
         made = manifest.load(self.layout.release(release)) if release else None
-        return made.port if made else self.entry.port
+        known = [*(made.slots if made else ()), *self.entry.slots]
+        found = next((one.port for one in known if one.name == slot), None)
+        if found is None:
+            raise http.NoAnswer(f"nothing was started in the slot {slot}")
+        return found
 
-    def _stranger(self, port: int) -> str | None:
-        held = ports.holder(port)
-        if held is None or held[0] in self.processes():
-            return None
-        pid, what = held
-        who = f"process {pid} ({what})" if pid else what
-        return f"port {port} is held by {who}: end it, or choose another port with PORT="
+    def _stranger(self, slots: tuple[Slot, ...]) -> str | None:
+        """Who holds a port of these slots without being one of this host's servers."""
+        held = {port: by for slot in slots for port in (slot.port, slot.nccl_port) if (by := ports.holder(port))}
+        ours = set().union(*map(self.processes, self.taken())) if held else set()
+        for port, (pid, what) in held.items():
+            if pid not in ours:
+                who = f"process {pid} ({what})" if pid else what
+                return f"port {port} is held by {who}: end it, or choose another port with PORT="
+        return None
+
+    def _slot(self, release: str, name: str) -> Slot:
+        """The slot, free to start that release's server in."""
+        slot = self.manifest(release).slot(name)
+        if slot is None:
+            raise UserError(f"release {release} has no server {name}")
+        if stranger := self._stranger((slot,)):
+            raise UserError(stranger)
+        return slot

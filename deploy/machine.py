@@ -1,6 +1,6 @@
-"""A real host as its own agent sees it: releases in a store, the server a systemd unit. Standard library only.
+"""A real host as its own agent sees it: releases in a store, the servers systemd units. Standard library only.
 
-The instance is `<service>@engine`; `instances/engine` links to the release that it was started with, so a unit that systemd
+A server is `<service>@<slot>`; `instances/<slot>` links to the release that it was started with, so a unit that systemd
 restarts, or a host that reboots in the middle of a rollout, runs what was proved and not what is about to be.
 """
 
@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy import manifest, revert, switch, systemd
-from deploy.facts import Instance
+from deploy import manifest, revert, switch, systemd, vram
+from deploy.facts import Facts, Instance
 from deploy.local import LocalHost
 from deploy.manifest import Manifest
+from deploy.slot import Slot
 from deploy.store import Store
 from tools.errors import UserError
-
-SLOT = "engine"
 
 
 @dataclass(frozen=True)
@@ -29,9 +28,9 @@ class Seat:
     """What the agent is told of the inventory's entry."""
 
     root: Path
-    port: int
     service: str
     drain: float  # seconds
+    slots: tuple[Slot, ...] = ()  # that are wanted
 
 
 class Machine(LocalHost):
@@ -42,50 +41,74 @@ class Machine(LocalHost):
     def __init__(self, seat: Seat) -> None:
         super().__init__(seat)
         self.store = Store(self.layout)
-        self.unit = f"{seat.service}@{SLOT}.service"
-        self.link = self.layout.root / "instances" / SLOT
 
-    def processes(self) -> set[int]:
-        return systemd.processes(self.unit)
+    def unit(self, slot: str) -> str:
+        """The slot's unit."""
+        return f"{self.entry.service}@{slot}.service"
 
-    def instance(self) -> Instance:
+    def link(self, slot: str) -> Path:
+        """What says which release the slot's unit runs."""
+        return self.layout.root / "instances" / slot
+
+    def taken(self) -> set[str]:
+        return {path.name for path in self.link("").glob("[!.]*")}
+
+    def processes(self, slot: str) -> set[int]:
+        return systemd.processes(self.unit(slot))
+
+    def facts(self) -> Facts:
         systemd.require()
-        return systemd.inspect(self.unit, switch.read(self.link))
+        return super().facts()
 
-    def start(self, release: str) -> Instance:
-        if stranger := self._stranger(self.manifest(release).port):
-            raise UserError(stranger)
-        self.relink(release)
-        systemd.ctl("enable", "--quiet", self.unit)
-        systemd.ctl("reset-failed", self.unit)
-        systemd.ctl("start", self.unit)
-        return self.instance()
+    def instance(self, slot: str) -> Instance:
+        systemd.require()
+        return systemd.inspect(self.unit(slot), switch.read(self.link(slot)))
 
-    def relink(self, release: str) -> None:
-        """Let the unit be the release's."""
+    def start(self, slot: str, release: str) -> Instance:
+        vram.wait(self._slot(release, slot).gpus)
+        self.relink(slot, release)
+        systemd.ctl("reset-failed", self.unit(slot))
+        systemd.ctl("start", self.unit(slot))
+        return self.instance(slot)
+
+    def relink(self, slot: str, release: str) -> None:
+        """Let the slot's unit be the release's, from the next boot on as well."""
         units = self.layout.release(release) / "units"
         for file in units.glob("*.service"):
             systemd.install(file.name, file.read_text())
-        self.layout.run.mkdir(parents=True, exist_ok=True)
-        self.link.parent.mkdir(exist_ok=True)
-        temporary = self.link.with_name(f".{SLOT}.new")
+        self.layout.run(slot).mkdir(parents=True, exist_ok=True)
+        link = self.link(slot)
+        link.parent.mkdir(exist_ok=True)
+        temporary = link.with_name(f".{slot}.new")
         temporary.unlink(missing_ok=True)
-        temporary.symlink_to(os.path.relpath(self.layout.release(release), self.link.parent))
-        os.rename(temporary, self.link)
+        temporary.symlink_to(os.path.relpath(self.layout.release(release), link.parent))
+        os.rename(temporary, link)
         switch.flush(self.layout.root)
+        systemd.ctl("enable", "--quiet", self.unit(slot))
 
-    def stop(self) -> bool:
-        before = self.instance()
-        systemd.ctl("stop", self.unit, timeout=self.entry.drain + 60)
-        if left := self.processes():
-            raise UserError(f"processes {sorted(left)} of {self.unit} can't be ended", 4)
+    def stop(self, slot: str) -> bool:
+        before = self.instance(slot)
+        systemd.ctl("stop", self.unit(slot), timeout=self.entry.drain + 60)
+        if left := self.processes(slot):
+            raise UserError(f"processes {sorted(left)} of {self.unit(slot)} can't be ended", 4)
         return before.running
 
-    def log(self, lines: int) -> list[str]:
-        return systemd.run("journalctl", "--no-pager", "--output=cat", f"--lines={lines}", f"--unit={self.unit}").splitlines()
+    def retire(self, slot: str) -> bool:
+        ran = self.stop(slot)
+        self.forget(slot)
+        return ran
+
+    def forget(self, slot: str) -> None:
+        """The slot is not started again."""
+        systemd.ctl("disable", "--quiet", self.unit(slot))
+        self.link(slot).unlink(missing_ok=True)
+
+    def log(self, slot: str, lines: int) -> list[str]:
+        last = ("--no-pager", "--output=cat", f"--lines={lines}")
+        return systemd.run("journalctl", *last, f"--unit={self.unit(slot)}").splitlines()
 
     def prune(self, keep: int, spare: frozenset[str]) -> tuple[str, ...]:
-        removed = super().prune(keep, frozenset(spare) | {switch.read(self.link) or ""})
+        removed = super().prune(keep, frozenset(spare) | {switch.read(self.link(slot)) or "" for slot in self.taken()})
         self.store.collect()
         return removed
 

@@ -10,8 +10,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from deploy.slot import Slot
+
 #: The layout of the document; a release of another one is not whole.
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -22,22 +24,26 @@ class Manifest:
     version: str  # of SGLang
     algorithm: str
     budget: int
-    tensor_parallel: int
     model: str  # the served name
-    port: int
+    slots: tuple[Slot, ...]  # its servers
     inputs: dict[str, str]  # input -> its digest; the release id is made from these
     files: dict[str, str]  # path under site/ -> sha256: sglang as patched, the overlay's shims, the hook
     touched: dict[str, str | None]  # files of the series -> sha256 of the post-image; None: deleted
     linked: int  # number of the overlay's files under site/
     format: int = FORMAT
 
+    def slot(self, name: str) -> Slot | None:
+        """Its server of that name."""
+        return next((slot for slot in self.slots if slot.name == name), None)
+
 
 def load(release: Path) -> Manifest | None:
     """The manifest of the release folder; None if it is not there, or not one of ours."""
     try:
         raw = json.loads((release / "manifest.json").read_text())
-        manifest = Manifest(**raw)
-    except (OSError, ValueError, TypeError):
+        slots = tuple(Slot(**{**slot, "gpus": tuple(slot["gpus"])}) for slot in raw.pop("slots"))
+        manifest = Manifest(slots=slots, **raw)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
     return manifest if manifest.format == FORMAT and manifest.release == release.name else None
 

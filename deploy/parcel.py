@@ -74,12 +74,12 @@ def pack(inputs: Inputs, layout: Layout) -> Parcel:
             items[f"models/{path.relative_to(inputs.pair.folder).as_posix()}"] = _item(path)
     items["probes.json"] = _item(inputs.pair.probes)
     folder = layout.release(inputs.release)
-    argv = [word.replace(unit.RELEASE, str(folder)) for word in unit.command(inputs.python, inputs.arguments, inputs.release)]
-    for name, text in {
-        "env/engine.env": unit.environment_file(environment(inputs, layout)),
-        "units/engine": unit.script(argv),
-        f"units/{inputs.entry.service}@.service": unit.template(inputs.entry, layout.root),
-    }.items():
+    texts = {f"units/{inputs.entry.service}@.service": unit.template(inputs.entry, layout.root)}
+    for slot in inputs.entry.slots:
+        argv = unit.command(inputs.python, inputs.arguments, slot, inputs.release)
+        texts[f"units/{slot.name}"] = unit.script([word.replace(unit.RELEASE, str(folder)) for word in argv])
+        texts[f"env/{slot.name}.env"] = unit.environment_file(environment(inputs, layout, slot))
+    for name, text in texts.items():
         items[name] = _text(text.encode())
     items["manifest.json"] = _text(manifest.dump(staging.describe(inputs, files, len(overlaid))))
     return Parcel(inputs.release, items)

@@ -1,7 +1,7 @@
 """Facts in, steps out. Pure: no step is chosen anywhere else, and none is left out in silence.
 
-A plan that would change nothing still looks: the running server must be the current release, and healthy. It only falls to
-a restart if it isn't.
+A plan that would change nothing still looks: each running server must be the current release, and healthy. Only one that
+isn't is started again.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Any
 from deploy.facts import Facts
 from deploy.inputs import Inputs
 from deploy.inventory import Entry
+from deploy.slot import Slot, words
 from deploy.steps import Step
 from deploy.steps.gates import Health, Probe, Prove
 from deploy.steps.guard import Confirm, Guard
 from deploy.steps.keep import Prune
-from deploy.steps.serve import Start, Stop, Switch
+from deploy.steps.serve import Retire, Settle, Start, Stop, Switch
 from deploy.steps.stage import Check, Stage
 from tools.cli import UserError
 
@@ -45,15 +46,13 @@ def apply(inputs: Inputs, facts: Facts) -> Plan:
     fallback = facts.fallback if facts.fallback != release else None
     staged = release in facts.releases
     steps: list[Step] = [Check(release) if staged else Stage(inputs)]
-    steps += _serve(entry, release, facts, fallback)
-    steps += _gates(entry, release)
-    steps += [Confirm()] if entry.remote else []
+    steps += _roll(entry, release, entry.slots, facts, fallback)
     steps += [Prune(entry.keep, frozenset(filter(None, (release, fallback))))]
     return Plan(release, _headline(release, facts, staged, fallback), tuple(steps), fallback)
 
 
 def rollback(entry: Entry, facts: Facts, to: str | None) -> Plan:
-    """The plan that goes back to `to`, or to the previous release: the same switch, through the same gates."""
+    """The plan that goes back to `to`, or to the previous release, with the slots that it had: through the same gates."""
     refuse_stranger(facts)
     release = to or facts.previous
     if release is None:
@@ -63,44 +62,75 @@ def rollback(entry: Entry, facts: Facts, to: str | None) -> Plan:
     if release == facts.current:
         return _keep(entry, release, facts)
     fallback = facts.fallback if facts.fallback != release else None
-    steps = [Check(release), *_serve(entry, release, facts, fallback), *_gates(entry, release)]
-    steps += [Confirm()] if entry.remote else []
+    steps = [Check(release), *_roll(entry, release, facts.topologies[release], facts, fallback)]
     return Plan(release, f"back to release {release}", tuple(steps), fallback)
 
 
 def refuse_stranger(facts: Facts) -> None:
-    """Nothing is begun while somebody else holds the server's port."""
+    """Nothing is begun while somebody else holds a server's port."""
     if facts.stranger:
         raise UserError(facts.stranger)
 
 
 def _keep(entry: Entry, release: str, facts: Facts) -> Plan:
-    """The current release stays; its server is looked at, or started again."""
-    look = (Health(entry.limits.start), Prove(release))
-    running = facts.instance
-    if facts.live and running.release == release:
-        return Plan(release, f"nothing changes: release {release} is current and serves", look, None)
-    why = "it ended" + (f" ({running.exit})" if running.exit else "") if not running.running else "it does not answer"
-    if running.state == "stopped" and running.exit is None:
-        why = "it was not running"
-    if running.running and running.release != release:
-        why = f"release {running.release} serves instead"
-    steps: list[Step] = [Check(release)]
-    if running.running:
-        steps.append(Stop(running.release, None, entry.limits.drain))
-    steps += [Start(release, why), *look, Probe(release)]
-    return Plan(release, f"no new release: the server of {release} is started again, {why}", tuple(steps), None)
+    """The current release stays; each of its servers is looked at, or started again, and no other one runs."""
+    slots = facts.topologies[release]
+    steps: list[Step] = []
+    again: list[str] = []
+    for name in sorted(facts.instances.keys() - {slot.name for slot in slots}):
+        steps.append(Retire(name, facts.instance(name).release, None, entry.limits.drain))
+        again.append(f"{words(name)} is stopped for good, it is not in the topology")
+    for slot in slots:
+        running = facts.instance(slot.name)
+        look = (Health(slot.name, entry.limits.start), Prove(slot.name, release))
+        if running.live and running.release == release:
+            steps += look
+            continue
+        why = "it ended" + (f" ({running.exit})" if running.exit else "") if not running.running else "it does not answer"
+        if running.state == "stopped" and running.exit is None:
+            why = "it was not running"
+        if running.running and running.release != release:
+            why = f"release {running.release} serves instead"
+        if running.running:
+            steps.append(Stop(slot.name, running.release, None, entry.limits.drain))
+        steps += [Start(slot.name, release, True, why), *look, Probe(slot.name, release)]
+        again.append(f"{words(slot.name)} of {release} is started again, {why}")
+    if not again:
+        return Plan(release, f"nothing changes: release {release} is current and serves", tuple(steps), None)
+    return Plan(release, f"no new release: {'; '.join(again)}", (Check(release), *steps), None)
 
 
-def _serve(entry: Entry, release: str, facts: Facts, fallback: str | None) -> list[Step]:
+def _roll(entry: Entry, release: str, wanted: tuple[Slot, ...], facts: Facts, fallback: str | None) -> list[Step]:
+    """From what runs to the release's servers, one after the other: the next is touched when this one passed its gates."""
+    had = {slot.name: slot for slot in facts.topologies.get(fallback or "", ())}
+    names = [slot.name for slot in wanted]
+    there: dict[str, Slot | None] = {name: _slot(facts, name) for name in facts.instances} | had
     steps: list[Step] = [Guard(entry.limits.silence, fallback)] if entry.remote else []
-    if facts.instance.running or fallback:
-        steps.append(Stop(facts.instance.release if facts.instance.running else None, fallback, entry.limits.drain))
-    return [*steps, Switch(release, fallback, facts.previous), Start(release)]
+    if fallback and facts.current != fallback:
+        steps.append(Settle(fallback, facts.previous))
+
+    def end(name: str) -> None:
+        there.pop(name)
+        running = facts.instance(name)
+        back = fallback if name in had else None
+        step = Stop if name in names else Retire
+        if running.running or back or step is Retire:
+            steps.append(step(name, running.release if running.running else None, back, entry.limits.drain))
+
+    for slot in wanted:
+        for name in [name for name, other in there.items() if other is None or slot.clashes(other)]:
+            end(name)
+        steps += [Start(slot.name, release, slot.name in had), Health(slot.name, entry.limits.start)]
+        steps += [Prove(slot.name, release), Probe(slot.name, release)]
+    for name in list(there):
+        end(name)
+    return [*steps, Switch(release, fallback, facts.previous), *([Confirm()] if entry.remote else [])]
 
 
-def _gates(entry: Entry, release: str) -> list[Step]:
-    return [Health(entry.limits.start), Prove(release), Probe(release)]
+def _slot(facts: Facts, name: str) -> Slot | None:
+    """The slot as the release that runs there has it; None if that release is gone."""
+    slots = facts.topologies.get(facts.instance(name).release or "", ())
+    return next((slot for slot in slots if slot.name == name), None)
 
 
 def _headline(release: str, facts: Facts, staged: bool, fallback: str | None) -> str:
@@ -117,10 +147,15 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "release": plan.release,
         "summary": plan.summary,
         "changes": plan.changes,
-        "restarts": any(isinstance(step, Start) for step in plan.steps),
+        "restarts": [step.instance for step in plan.steps if isinstance(step, Start)],
         "fallback": plan.fallback,
         "steps": [
-            {"name": step.name, "does": step.describe(), "details": [line.strip() for line in step.details()]}
+            {
+                "name": step.name,
+                "instance": step.instance,
+                "does": step.describe(),
+                "details": [line.strip() for line in step.details()],
+            }
             for step in plan.steps
         ],
     }

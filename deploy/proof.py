@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.manifest import Manifest
+from deploy.slot import Slot
 
 #: The module that only the processes that run the model have loaded, one a rank.
 _WORKER = "sglang.srt.model_executor.model_runner"
@@ -49,13 +50,13 @@ def read_attested(file: Path) -> Attested:
     return Attested(int(file.stem), modules)
 
 
-def identity(manifest: Manifest, server: dict[str, Any], model: dict[str, Any]) -> list[str]:
+def identity(manifest: Manifest, slot: Slot, server: dict[str, Any], model: dict[str, Any]) -> list[str]:
     """What the server's `/server_info` and `/model_info` say otherwise than the manifest."""
     wanted = {
         "release (weight version)": (manifest.release, model.get("weight_version")),
         "SGLang version": (manifest.version, server.get("version")),
         "algorithm": (manifest.algorithm, server.get("speculative_algorithm")),
-        "tensor parallel size": (manifest.tensor_parallel, server.get("tp_size")),
+        "tensor parallel size": (slot.tp, server.get("tp_size")),
     }
     if manifest.algorithm == "DDTREE":
         wanted["tree budget"] = (manifest.budget, server.get("speculative_ddtree_budget"))
@@ -64,7 +65,7 @@ def identity(manifest: Manifest, server: dict[str, Any], model: dict[str, Any]) 
     ]
 
 
-def loaded(manifest: Manifest, site: Path, processes: tuple[Attested, ...]) -> Proof:
+def loaded(manifest: Manifest, slot: Slot, site: Path, processes: tuple[Attested, ...]) -> Proof:
     """Judge what the processes loaded: every module from a file under `site`, with the manifest's hash."""
     findings: list[str] = []
     modules: set[str] = set()
@@ -83,8 +84,8 @@ def loaded(manifest: Manifest, site: Path, processes: tuple[Attested, ...]) -> P
                 touched.add(path)
     serving = [process for process in processes if process.modules]
     workers = sum(_WORKER in process.modules for process in serving)
-    if workers != manifest.tensor_parallel:
-        findings.append(f"{workers} live processes have attested that they run the model, expected {manifest.tensor_parallel}")
+    if workers != slot.tp:
+        findings.append(f"{workers} live processes have attested that they run the model, expected {slot.tp}")
     if any(sha for sha in manifest.touched.values()) and not touched:
         findings.append("no file of the series is loaded: the patches have no effect on this server")
     return Proof(tuple(findings), len(serving), len(modules), len(touched))

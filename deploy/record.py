@@ -17,6 +17,7 @@ from deploy import digest, health, instance, pairs, ports, semantic, unit
 from deploy.inventory import Entry
 from deploy.pairs import Pair, Probes
 from deploy.sandbox import Sandbox
+from deploy.slot import ENGINE, single
 from tools.cli import out
 from tools.paths import VERSION
 
@@ -32,7 +33,7 @@ def run(entry: Entry) -> int:
     roots = (snapshot.tree.pristine(VERSION), site.root)
     probes = Probes(digest.of_folders(pair.target), TOKENS, tuple(map(tuple, prompts)), ())
     with tempfile.TemporaryDirectory() as folder:
-        host = Sandbox(dataclasses.replace(entry, root=Path(folder), port=ports.free()))
+        host = Sandbox(dataclasses.replace(entry, root=Path(folder), slots=(single(ports.free()),)))
         answers = ask_target(host, pair, probes, site.python, overlay.engine.environment(*roots))
     rows = [
         {"input_ids": list(prompt), "output_ids": answer["output_ids"]} for prompt, answer in zip(prompts, answers, strict=True)
@@ -47,17 +48,17 @@ def ask_target(host: Sandbox, pair: Pair, probes: Probes, python: Path, env: dic
     """Start the target alone, ask the probes, stop it again."""
     root = host.root()
     (root / "env").write_text(unit.environment_file(env))
-    argv = unit.command(python, unit.arguments(host.entry, pair, speculate=False), "plain")
+    argv = unit.command(python, unit.arguments(host.entry, pair, speculate=False), host.entry.slots[0], "plain")
     (root / "unit").write_text(json.dumps(unit.engine(argv, root / "env", host.entry, "plain")))
     try:
-        instance.start(root / "unit", host.layout.run)
-        health.wait(host)
-        return host.ask("/generate", semantic.question(probes), timeout=host.entry.limits.answer)
+        instance.start(root / "unit", host.layout.run(ENGINE))
+        health.wait(host, ENGINE)
+        return host.ask(ENGINE, "/generate", semantic.question(probes), timeout=host.entry.limits.answer)
     except Exception:
-        out.print(*host.log(30), sep="\n", markup=False)
+        out.print(*host.log(ENGINE, 30), sep="\n", markup=False)
         raise
     finally:
-        host.stop()
+        host.stop(ENGINE)
 
 
 def compact(document: dict) -> str:

@@ -43,6 +43,7 @@ LONG = {
     "switch": 300.0,
     "hold": 60.0,
     "arm": 90.0,
+    "start": 150.0,
 }
 QUICK = 60.0
 #: Seconds for the agent's first word.
@@ -57,7 +58,8 @@ _TRAVELS = (
     "tools/errors.py",
     "deploy/__init__.py",
     *[f"deploy/{name}.py" for name in ("agent", "audit", "digest", "facts", "http", "layout", "local", "lock", "machine")],
-    *[f"deploy/{name}.py" for name in ("manifest", "pairs", "ports", "proof", "revert", "store", "switch", "systemd", "wire")],
+    *[f"deploy/{name}.py" for name in ("manifest", "pairs", "ports", "proof", "revert", "slot", "store", "switch", "systemd")],
+    *[f"deploy/{name}.py" for name in ("vram", "wire")],
 )
 _MAIN = "import sys\nfrom deploy.agent import main\nsys.exit(main(sys.argv[1:]))\n"
 # The program lies in memory only: a file descriptor is its name.
@@ -95,7 +97,9 @@ class Link:
         self.lost = False
         self._writing = threading.Lock()
         code = program()
-        seat = {"root": str(entry.root), "port": entry.port, "service": entry.service, "drain": entry.limits.drain}
+        seat = {
+            "root": str(entry.root), "service": entry.service, "drain": entry.limits.drain, "slots": wire.dump(entry.slots)
+        }  # fmt: skip
         hello = json.dumps({"seat": seat, "by": lock.who(), "session": session})
         threading.Thread(target=self._listen, daemon=True).start()
         try:
@@ -185,9 +189,9 @@ class Remote:
         self._gone: UserError | None = None
         self._before = False  # whether there ever was a connection
 
-    @property
-    def endpoint(self) -> str:
-        return f"http://{self.entry.address or self.entry.name}:{self.entry.port}"
+    def endpoint(self, slot: str) -> str:
+        port = next((one.port for one in self.entry.slots if one.name == slot), "?")
+        return f"http://{self.entry.address or self.entry.name}:{port}"
 
     def root(self) -> Path:
         return self.layout.root
@@ -229,23 +233,26 @@ class Remote:
     def switch(self, current: str | None, previous: str | None) -> None:
         self._call("switch", current=current, previous=previous)
 
-    def start(self, release: str) -> Instance:
-        return wire.load(Instance, self._call("start", release=release))
+    def start(self, slot: str, release: str) -> Instance:
+        return wire.load(Instance, self._call("start", slot=slot, release=release))
 
-    def stop(self) -> bool:
-        return self._call("stop", seconds=self.entry.limits.drain + 90)
+    def stop(self, slot: str) -> bool:
+        return self._call("stop", slot=slot, seconds=self.entry.limits.drain + 90)
 
-    def instance(self) -> Instance:
-        return wire.load(Instance, self._call("instance"))
+    def retire(self, slot: str) -> bool:
+        return self._call("retire", slot=slot, seconds=self.entry.limits.drain + 90)
 
-    def ask(self, path: str, body: dict[str, Any] | None = None, *, timeout: float) -> Any:
-        return self._call("ask", path=path, body=body, timeout=timeout, seconds=timeout + 15)
+    def instance(self, slot: str) -> Instance:
+        return wire.load(Instance, self._call("instance", slot=slot))
 
-    def attested(self) -> tuple[Attested, ...]:
-        return wire.load(tuple[Attested, ...], self._call("attested"))
+    def ask(self, slot: str, path: str, body: dict[str, Any] | None = None, *, timeout: float) -> Any:
+        return self._call("ask", slot=slot, path=path, body=body, timeout=timeout, seconds=timeout + 15)
 
-    def log(self, lines: int) -> list[str]:
-        return self._call("log", lines=lines)
+    def attested(self, slot: str) -> tuple[Attested, ...]:
+        return wire.load(tuple[Attested, ...], self._call("attested", slot=slot))
+
+    def log(self, slot: str, lines: int) -> list[str]:
+        return self._call("log", slot=slot, lines=lines)
 
     def judge(self, verdict: Verdict) -> None:
         self._call("judge", verdict=wire.dump(verdict))

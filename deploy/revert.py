@@ -30,15 +30,15 @@ def arm(host: Machine, silence: float) -> None:
     facts = host.facts()
     back = facts.fallback
     document = {
-        "root": str(host.layout.root), "port": host.entry.port, "service": host.entry.service, "drain": host.entry.drain,
-        "silence": silence, "boot": _boot(), "release": back,
+        "root": str(host.layout.root), "service": host.entry.service, "drain": host.entry.drain, "silence": silence,
+        "boot": _boot(), "release": back,
         "previous": facts.previous if facts.previous != back else None,
     }  # fmt: skip
     program = host.layout.root / "agent.pyz"
     switch.write_atomically(program, Path(sys.path[0]).read_bytes())
     look = [sys.executable, "-I", str(program), "due", str(pending(host.layout.root))]
     at_boot = f"{host.entry.service}-revert.service"
-    systemd.install(at_boot, _unit(look, host))
+    systemd.install(at_boot, _unit(look, host.layout.root))
     systemd.ctl("enable", "--quiet", at_boot)
     switch.write_atomically(pending(host.layout.root), json.dumps(document).encode())
     beat(host.layout.root)
@@ -79,7 +79,7 @@ def due(file: Path, *, at_boot: bool) -> int:
     same_boot = note["boot"] == _boot()
     if same_boot and time.clock_gettime(time.CLOCK_BOOTTIME) - heard < note["silence"]:
         return 0
-    host = Machine(Seat(Path(note["root"]), note["port"], note["service"], note["drain"]))
+    host = Machine(Seat(Path(note["root"]), note["service"], note["drain"]))
     host.by = {"user": "dead-man's switch", "machine": "this host", "agent": 0}
     why = "the host was rebooted in the middle of a rollout" if not same_boot else f"no controller for {note['silence']:.0f} s"
     try:
@@ -94,17 +94,22 @@ def due(file: Path, *, at_boot: bool) -> int:
 
 
 def _go_back(host: Machine, release: str | None, previous: str | None, at_boot: bool) -> None:
-    if not at_boot:
-        host.stop()
+    """Every server that the release has, and no other. All are stopped first: they may have had each other's GPUs."""
+    wanted = [slot.name for slot in host.manifest(release).slots] if release else []
+    for slot in sorted(host.taken()):
+        if slot not in wanted:
+            host.forget(slot)
+        if not at_boot:
+            host.stop(slot)
+        elif slot not in wanted:
+            systemd.ctl("stop", "--no-block", host.unit(slot))  # its start waits for this
     host.switch(release, previous)
-    if release is None:
-        host.link.unlink(missing_ok=True)
-        systemd.ctl("disable", "--quiet", host.unit)
-        systemd.ctl("stop", "--no-block", host.unit)
-    elif at_boot:
-        host.relink(release)  # its unit is ordered after this one
-    else:
-        host.start(release)
+    for slot in wanted:
+        if at_boot:
+            host.relink(slot, release)
+            systemd.ctl("start", "--no-block", host.unit(slot))  # it is ordered after this unit
+        else:
+            host.start(slot, release)
 
 
 def _boot() -> str:
@@ -123,11 +128,11 @@ def _stop_timer(service: str) -> None:
             raise
 
 
-def _unit(look: list[str], host: Machine) -> str:
-    """The look at boot. It comes before the server is started; the timer's must not, since it starts the server itself."""
+def _unit(look: list[str], root: Path) -> str:
+    """The look at boot. The servers' units are ordered after it; the timer's must not be, since it starts the servers itself."""
     return (
         "[Unit]\nDescription=Go back if the host was rebooted in the middle of a rollout\n"
-        f"ConditionPathExists={pending(host.layout.root)}\nBefore={host.unit}\n"
+        f"ConditionPathExists={pending(root)}\n"
         f"[Service]\nType=oneshot\nExecStart={' '.join(look)} --at-boot\nTimeoutStartSec=600\n"
         "[Install]\nWantedBy=multi-user.target\n"
     )

@@ -1,7 +1,7 @@
 """Runs a plan. It ends in one of four ways, each with its exit code: done, refused before any change, rolled back, stranded.
 
 A failure undoes every step that was begun, last first. What counts as "rolled back" is seen, not assumed: the fallback's
-server is running and live again.
+servers are running and live again.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class Row:
     """One line of the recap."""
 
     step: str
+    instance: str | None  # the one that the step is about
     outcome: str  # ok, failed, undone, undo failed
     seconds: float
     detail: str
@@ -69,7 +70,7 @@ def run(plan: Plan, host: Host, watch: Watch) -> Recap:
     begun: list[Step] = []
     for step in plan.steps:
         begun.append(step)
-        if error := _do(recap, step.name, "ok", lambda step=step: step.apply(host), watch, step.describe()):
+        if error := _do(recap, step, "ok", lambda step=step: step.apply(host), watch, step.describe()):
             _fail(plan, host, recap, begun, error, watch)
             break
     return recap
@@ -95,12 +96,19 @@ def _fail(plan: Plan, host: Host, recap: Recap, begun: list[Step], error: BaseEx
         traceback.print_exception(error)  # a defect of ours: say where, and still bring the host back
     touched = any(step.disruptive for step in begun)
     with contextlib.suppress(UserError):  # a host that is gone: the steps below say so
-        if touched:
-            recap.log = host.log(TAIL)
+        if touched and begun[-1].instance:
+            recap.log = host.log(begun[-1].instance, TAIL)
         if isinstance(begun[-1], (Health, Prove, Probe)) and touched:
             host.judge(Verdict(plan.release, False, recap.failure, time.time()))
     for step in reversed(begun):
-        _do(recap, step.name, "undone", lambda step=step: step.undo(host), watch, f"undo: {step.name}")
+        _do(
+            recap,
+            step,
+            "undone",
+            lambda step=step: step.undo(host),
+            watch,
+            f"undo: {step.name}{f' {step.instance}' if step.instance else ''}",
+        )
     if not touched:
         recap.ending = Ending.REFUSED
     else:
@@ -111,20 +119,19 @@ def _fail(plan: Plan, host: Host, recap: Recap, begun: list[Step], error: BaseEx
             recap.note = f"the host can't be asked what serves ({gone})"
             guard = next((step for step in begun if isinstance(step, Guard)), None)
             if guard:
-                back = f"goes back to {guard.fallback}" if guard.fallback else "stops its server"
+                back = f"goes back to {guard.fallback}" if guard.fallback else "stops its servers"
                 recap.note += f"; unless it hears from here it {back} by itself within about {guard.silence + 10:.0f} s"
 
 
 def _serves(host: Host, release: str | None) -> bool:
-    facts = host.facts()
-    return release is not None and facts.current == release and facts.instance.release == release and facts.live
+    return release is not None and host.facts().serves(release)
 
 
 def _reason(error: BaseException) -> str:
     return "interrupted" if isinstance(error, KeyboardInterrupt) else str(error) or type(error).__name__
 
 
-def _do(recap: Recap, name: str, good: str, action: Callable[[], str | None], watch: Watch, say: str) -> BaseException | None:
+def _do(recap: Recap, step: Step, good: str, action: Callable[[], str | None], watch: Watch, say: str) -> BaseException | None:
     """Run one action and add its row; returns what went wrong."""
     begin, error, detail = time.monotonic(), None, None
     try:
@@ -134,5 +141,5 @@ def _do(recap: Recap, name: str, good: str, action: Callable[[], str | None], wa
         error, detail = caught, _reason(caught)
     outcome = good if error is None else "failed" if good == "ok" else "undo failed"
     if detail is not None:
-        recap.rows.append(Row(name, outcome, round(time.monotonic() - begin, 1), detail))
+        recap.rows.append(Row(step.name, step.instance, outcome, round(time.monotonic() - begin, 1), detail))
     return error

@@ -1,9 +1,11 @@
-"""The sandbox: a host that is a folder of this machine, with a supervised process instead of a systemd unit.
+"""The sandbox: a host that is a folder of this machine, with supervised processes instead of systemd units.
 
 It runs the same plan as a real host, and holds to the same guarantees; no right beyond those of its user is needed.
 """
 
 from __future__ import annotations
+
+import shutil
 
 from deploy import instance, staging
 from deploy.facts import Instance
@@ -12,7 +14,6 @@ from deploy.inventory import Entry
 from deploy.local import LocalHost
 from deploy.manifest import Manifest
 from deploy.supervisor import marked
-from tools.cli import UserError
 
 
 class Sandbox(LocalHost):
@@ -20,8 +21,11 @@ class Sandbox(LocalHost):
 
     entry: Entry
 
-    def processes(self) -> set[int]:
-        return set(marked(self.layout.run))
+    def taken(self) -> set[str]:
+        return {path.parent.name for path in self.layout.runs.glob("*/lock")}
+
+    def processes(self, slot: str) -> set[int]:
+        return set(marked(self.layout.run(slot)))
 
     def stage(self, inputs: Inputs) -> Manifest:
         return staging.stage(inputs, self.layout)
@@ -35,20 +39,24 @@ class Sandbox(LocalHost):
     def close(self) -> None:
         """Nothing is open."""
 
-    def start(self, release: str) -> Instance:
-        if stranger := self._stranger(self.manifest(release).port):
-            raise UserError(stranger)
-        return instance.start(self.layout.release(release) / "units" / "engine.json", self.layout.run)
+    def start(self, slot: str, release: str) -> Instance:
+        self._slot(release, slot)
+        return instance.start(self.layout.release(release) / "units" / f"{slot}.json", self.layout.run(slot))
 
-    def stop(self) -> bool:
-        return instance.stop(self.layout.run, self.entry.limits.drain)
+    def stop(self, slot: str) -> bool:
+        return instance.stop(self.layout.run(slot), self.entry.limits.drain)
 
-    def instance(self) -> Instance:
-        return instance.inspect(self.layout.run)
+    def retire(self, slot: str) -> bool:
+        ran = self.stop(slot)
+        shutil.rmtree(self.layout.run(slot), ignore_errors=True)
+        return ran
 
-    def log(self, lines: int) -> list[str]:
+    def instance(self, slot: str) -> Instance:
+        return instance.inspect(self.layout.run(slot))
+
+    def log(self, slot: str, lines: int) -> list[str]:
         try:
-            with open(self.layout.log, "rb") as file:
+            with open(self.layout.log(slot), "rb") as file:
                 file.seek(max(0, file.seek(0, 2) - lines * 400))
                 return file.read().decode(errors="replace").splitlines()[-lines:]
         except FileNotFoundError:

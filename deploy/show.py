@@ -15,7 +15,8 @@ from rich.tree import Tree
 from deploy.facts import Facts
 from deploy.inventory import Entry
 from deploy.plan import Plan
-from deploy.rollout import Ending, Recap
+from deploy.rollout import Ending, Recap, Row
+from deploy.slot import ENGINE, Slot
 from tools.cli import err, out
 
 _COLOURS = {"ok": "green", "failed": "red", "undone": "yellow", "undo failed": "red"}
@@ -70,12 +71,13 @@ def recap(recap: Recap) -> None:
         for column, how in {"step": "left", "outcome": "left", "seconds": "right", "": "left"}.items():
             table.add_column(column, justify=how, overflow="fold")
         for row in recap.rows:
-            table.add_row(row.step, f"[{_COLOURS[row.outcome]}]{row.outcome}[/]", f"{row.seconds:.1f}", escape(row.detail))
+            table.add_row(_where(row), f"[{_COLOURS[row.outcome]}]{row.outcome}[/]", f"{row.seconds:.1f}", escape(row.detail))
         out.print(table)
     else:
-        print(f"{'step':<7} {'outcome':<11} {'seconds':>7}")
+        wide = max(7, *(len(_where(row)) for row in recap.rows))
+        print(f"{'step':<{wide}} {'outcome':<11} {'seconds':>7}")
         for row in recap.rows:
-            print(f"{row.step:<7} {row.outcome:<11} {row.seconds:>7.1f}  {row.detail}")
+            print(f"{_where(row):<{wide}} {row.outcome:<11} {row.seconds:>7.1f}  {row.detail}")
     if recap.failure:
         if recap.log:
             err.print("the end of the server's log:")
@@ -100,9 +102,10 @@ def hosts(entries: list[Entry], *, json: bool) -> int:
             "profile": entry.profile,
             "models": entry.pair,
             "algorithm": f"{entry.algorithm} {entry.budget}" if entry.algorithm == "DDTREE" else entry.algorithm,
-            "tp": dict(entry.server).get("tp", 1),
-            "gpus": ",".join(map(str, entry.gpus)) or "-",
-            "port": entry.port,
+            "instances": _topology(entry.slots),
+            "gpus": ",".join(str(gpu) for slot in entry.slots for gpu in slot.gpus) or "-",
+            "ports": _span([slot.port for slot in entry.slots]),
+            "nccl ports": _span([slot.nccl_port for slot in entry.slots]),
             "root": str(entry.root),
         }
         for entry in entries
@@ -119,23 +122,46 @@ def hosts(entries: list[Entry], *, json: bool) -> int:
     return 0
 
 
-def status(facts: Facts, host: str, endpoint: str, served: float | None) -> None:
-    """The host at a glance. `served`: the running server's accept length so far."""
-    running = facts.instance
-    lines = {
-        "current": _named(facts, facts.current),
-        "previous": _named(facts, facts.previous),
-        "server": f"{running.state}{f', process {running.pid}' if running.pid else ''}"
-        + (f", since {_clock(running.since)}" if running.since else "")
-        + (f", restarted {running.restarts} times" if running.restarts else "")
-        + (f" ({running.exit})" if running.exit and not running.running else ""),
-        "health": f"live at {endpoint}" if facts.live else facts.stranger or "does not answer",
-        "accept length": f"{served:.2f} tokens a verify step so far" if served else "not known yet for this process",
-        "releases": ", ".join(facts.releases) or "none",
-    }
+def status(facts: Facts, host: str, endpoints: dict[str, str], served: dict[str, float | None]) -> None:
+    """The host at a glance. By slot, `endpoints` and `served`: the running server's accept length so far."""
+    lines = [("current", _named(facts, facts.current)), ("previous", _named(facts, facts.previous))]
+    for name, running in facts.instances.items():
+        lines += [
+            (
+                "server" if name == ENGINE else name,
+                f"{running.state}{f', process {running.pid}' if running.pid else ''}"
+                + (f", release {running.release}" if running.release != facts.current and running.running else "")
+                + (f", since {_clock(running.since)}" if running.since else "")
+                + (f", restarted {running.restarts} times" if running.restarts else "")
+                + (f" ({running.exit})" if running.exit and not running.running else ""),
+            ),
+            ("  health", f"live at {endpoints[name]}" if running.live else facts.stranger or "does not answer"),
+            ("  accept length", f"{served[name]:.2f} tokens a verify step so far" if served[name] else "not known yet"),
+        ]
+    if not facts.instances:
+        lines.append(("server", facts.stranger or "none was started"))
+    lines.append(("releases", ", ".join(facts.releases) or "none"))
     out.print(f"[bold]{escape(host)}[/]")
-    for name, text in lines.items():
-        out.print(f"  [bold]{name:<14}[/] {escape(text)}")
+    for name, text in lines:
+        out.print(f"  [bold]{name:<15}[/] {escape(text)}")
+
+
+def _where(row: Row) -> str:
+    return row.step if row.instance in (None, ENGINE) else f"{row.step} {row.instance}"
+
+
+def _topology(slots: tuple[Slot, ...]) -> str:
+    """`8 x tp1`; `tp2, 6 x tp1` where they differ."""
+    sizes = [slot.tp for slot in slots]
+    kinds = {f"tp{size}": sizes.count(size) for size in sorted(set(sizes), reverse=True)}
+    return ", ".join(f"{number} x {kind}" if number > 1 else kind for kind, number in kinds.items())
+
+
+def _span(ports: list[int]) -> str:
+    """`30000-30007`, or each."""
+    if len(ports) > 2 and ports == list(range(ports[0], ports[-1] + 1)):
+        return f"{ports[0]}-{ports[-1]}"
+    return ", ".join(map(str, ports))
 
 
 def _named(facts: Facts, release: str | None) -> str:

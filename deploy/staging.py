@@ -81,7 +81,7 @@ def _lay_out(inputs: Inputs, layout: Layout, temporary: Path) -> Manifest:
             shutil.copy2(path, target)
             files[target.relative_to(site).as_posix()] = digest.of_file(target)
     made = describe(inputs, files, linked)
-    _write_unit(inputs, layout, temporary)
+    _write_units(inputs, layout, temporary)
     shutil.copy2(inputs.pair.probes, temporary / "probes.json")
     (temporary / "manifest.json").write_bytes(manifest.dump(made))
     return made
@@ -94,9 +94,8 @@ def describe(inputs: Inputs, files: dict[str, str], linked: int) -> Manifest:
         version=inputs.version,
         algorithm=inputs.entry.algorithm,
         budget=inputs.entry.budget,
-        tensor_parallel=int(dict(inputs.entry.server).get("tp", 1)),
         model=inputs.pair.name,
-        port=inputs.entry.port,
+        slots=inputs.entry.slots,
         inputs=inputs.digests,
         files=files,
         touched=inputs.touched,
@@ -104,14 +103,15 @@ def describe(inputs: Inputs, files: dict[str, str], linked: int) -> Manifest:
     )
 
 
-def _write_unit(inputs: Inputs, layout: Layout, temporary: Path) -> None:
+def _write_units(inputs: Inputs, layout: Layout, temporary: Path) -> None:
     release = inputs.release
     for name in ("units", "env"):
         (temporary / name).mkdir()
-    (temporary / "env" / "engine.env").write_text(unit.environment_file(environment(inputs, layout)))
-    argv = unit.command(inputs.python, inputs.arguments, release)
-    document = unit.engine(argv, layout.release(release) / "env" / "engine.env", inputs.entry, release)
-    (temporary / "units" / "engine.json").write_text(json.dumps(document, indent=1) + "\n")
+    for slot in inputs.entry.slots:
+        (temporary / "env" / f"{slot.name}.env").write_text(unit.environment_file(environment(inputs, layout, slot)))
+        argv = unit.command(inputs.python, inputs.arguments, slot, release)
+        document = unit.engine(argv, layout.release(release) / "env" / f"{slot.name}.env", inputs.entry, release)
+        (temporary / "units" / f"{slot.name}.json").write_text(json.dumps(document, indent=1) + "\n")
 
 
 def verify(files: dict[str, str], expected: dict[str, str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from deploy.inventory import Entry
 from deploy.layout import Layout
 from deploy.pairs import Pair
+from deploy.slot import Slot
 
 #: Restarts that a supervisor tries within the window (seconds) before it gives up; pauses (seconds) double in between.
 RESTARTS, WINDOW, PAUSE, LONGEST_PAUSE = 4, 600, 1, 30
@@ -17,7 +18,7 @@ LOG_BYTES = 16 << 20
 
 
 def arguments(entry: Entry, pair: Pair, *, speculate: bool = True) -> tuple[str, ...]:
-    """The server's arguments that make a release; the release's own id is not among them.
+    """The arguments that a release's servers share; the release's own id is not among them.
 
     Without `speculate`: the target alone, which is what the semantic gate compares with.
     """
@@ -25,7 +26,6 @@ def arguments(entry: Entry, pair: Pair, *, speculate: bool = True) -> tuple[str,
         "model-path": pair.target,
         "served-model-name": pair.name,
         "host": "127.0.0.1",
-        "port": entry.port,
     }
     if speculate:
         flags |= {"speculative-algorithm": entry.algorithm, "speculative-draft-model-path": pair.drafter}
@@ -43,19 +43,22 @@ def render(flags: dict[str, Any]) -> list[str]:
     return argv
 
 
-def command(python: Path, arguments: tuple[str, ...], release: str) -> list[str]:
-    """The whole command line; the server reports `release` back as its weight version."""
-    return [str(python), "-m", "sglang.launch_server", *arguments, "--weight-version", release]
+def command(python: Path, arguments: tuple[str, ...], slot: Slot, release: str) -> list[str]:
+    """The whole command line of a slot's server, which reports `release` back as its weight version."""
+    own = render({"port": slot.port, "nccl-port": slot.nccl_port, "tp-size": slot.tp, "weight-version": release})
+    return [str(python), "-m", "sglang.launch_server", *arguments, *own]
 
 
-def environment(base: dict[str, str], layout: Layout, release: str) -> dict[str, str]:
+def environment(base: dict[str, str], layout: Layout, slot: Slot, release: str) -> dict[str, str]:
     """The server's environment: the overlay's, with the release's own import root and caches.
 
     Nothing of a release is ever written: the overlay's byte code comes with it, and compiled kernels go to a folder beside it.
     """
     cache = layout.root / "cache" / release
+    gpus = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, slot.gpus))} if slot.gpus else {}
     return {
         **base,
+        **gpus,  # numbered as nvidia-smi does
         "PYTHONPATH": str(layout.release(release) / "site"),
         "PYTHONDONTWRITEBYTECODE": "1",
         "TRITON_CACHE_DIR": str(cache / "triton"),
@@ -63,7 +66,7 @@ def environment(base: dict[str, str], layout: Layout, release: str) -> dict[str,
         "SGLANG_CACHE_DIR": str(cache / "sglang"),
         "FLASHINFER_WORKSPACE_BASE": str(cache / "flashinfer"),
         "TVM_FFI_CACHE_DIR": str(cache / "tvm-ffi"),
-        "SGLANG_ATTEST_DIR": str(layout.attest),
+        "SGLANG_ATTEST_DIR": str(layout.attest(slot.name)),
     }
 
 

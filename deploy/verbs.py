@@ -17,6 +17,7 @@ from deploy.plan import Plan
 from deploy.remote import Remote
 from deploy.rollout import Ending, Recap
 from deploy.sandbox import Sandbox
+from deploy.slot import words
 from tools.cli import UserError, out
 
 #: What the completion at the end continues, by how many tokens; seconds that it may take.
@@ -46,11 +47,13 @@ def rollback(host: Host, to: str | None, *, json: bool) -> int:
 
 
 def stop(host: Host, *, json: bool) -> int:
-    """Drain and stop the server; the release stays current."""
+    """Drain and stop every server; the release stays current."""
     with host.hold("stop"):
-        ran = host.stop()
+        ran = [slot for slot in host.facts().instances if host.stop(slot)]
         host.audit({"verb": "stop", "ran": ran})
-    said = "the server is stopped" if ran else "nothing changes: no server ran"
+    said = (
+        f"{' and '.join(map(words, ran))} {'is' if len(ran) == 1 else 'are'} stopped" if ran else "nothing changes: no server ran"
+    )
     show.document({"host": host.entry.name, "stopped": ran}) if json else out.print(said)
     return 0
 
@@ -58,11 +61,12 @@ def stop(host: Host, *, json: bool) -> int:
 def status(host: Host, *, json: bool) -> int:
     """What serves now."""
     facts = host.facts()
-    served = _served(host) if facts.live else None
+    served = {slot: _served(host, slot) if instance.live else None for slot, instance in facts.instances.items()}
+    endpoints = {slot: host.endpoint(slot) for slot in facts.instances}
     if json:
-        show.document({"host": host.entry.name, "endpoint": host.endpoint, **as_json(facts), "accept_length_now": served})
+        show.document({"host": host.entry.name, "endpoints": endpoints, **as_json(facts), "accept_length_now": served})
     else:
-        show.status(facts, host.entry.name, host.endpoint, served)
+        show.status(facts, host.entry.name, endpoints, served)
     return 0
 
 
@@ -74,10 +78,15 @@ def unlock(host: Remote, *, json: bool) -> int:
     return 0
 
 
-def logs(host: Host, lines: int) -> int:
-    """The end of the server's log."""
-    for line in host.log(lines):
-        print(line)
+def logs(host: Host, lines: int, slot: str | None) -> int:
+    """The end of the server's log; of each, with its name, where there are several and none is named."""
+    known = list(host.facts().instances)
+    if slot and slot not in known:
+        raise UserError(f"{host.entry.name} has no instance {slot!r}; it has: {', '.join(known) or 'none'}", 2)
+    for name in [slot] if slot else known:
+        if len(known) > 1 and not slot:
+            print(f"==> {name} <==")
+        print(*host.log(name, lines), sep="\n")
     return 0
 
 
@@ -90,7 +99,7 @@ def _roll_out(host: Host, verb: str, make: Callable[[], Plan], json: bool) -> in
         document: dict[str, Any] = {"host": host.entry.name, **rollout.as_json(recap)}
         with contextlib.suppress(UserError):  # of a host that is gone
             host.audit({"verb": verb, **document})
-        served = _completion(host) if recap.ending is Ending.DONE else {}
+        served = _completion(host, recap.release) if recap.ending is Ending.DONE else {}
     if json:
         show.document({**document, **served})
     else:
@@ -99,17 +108,18 @@ def _roll_out(host: Host, verb: str, make: Callable[[], Plan], json: bool) -> in
     return recap.ending.value
 
 
-def _completion(host: Host) -> dict[str, Any]:
-    """One completion, its accept length, and the release that the server says it is."""
+def _completion(host: Host, release: str) -> dict[str, Any]:
+    """One completion of the release's first server, its accept length, and the release that the server says it is."""
+    slot = host.manifest(release).slots[0].name
     body = {"text": PROMPT, "sampling_params": {"temperature": 0, "max_new_tokens": TOKENS}}
     try:
-        answer = host.ask("/generate", body, timeout=ANSWER)
-        release = host.ask("/model_info", timeout=ANSWER)["weight_version"]
+        answer = host.ask(slot, "/generate", body, timeout=ANSWER)
+        release = host.ask(slot, "/model_info", timeout=ANSWER)["weight_version"]
     except NoAnswer as error:
         return {"completion": None, "completion_error": str(error)}
     meta = answer["meta_info"]
     return {
-        "endpoint": host.endpoint,
+        "endpoint": host.endpoint(slot),
         "release_served": release,
         "prompt": PROMPT,
         "completion": answer["text"],
@@ -126,8 +136,8 @@ def _show_completion(host: Host, recap: Recap, served: dict[str, Any]) -> None:
     out.print(f"completion     {served['completion']!r}", markup=False)
     out.print(f"accept length  {accept:.2f} tokens a verify step" if accept else "accept length  -", markup=False)
     out.print(f"release        {served['release_served']} (read back from the server)", markup=False)
-    out.print(f"endpoint       {host.endpoint}/v1 (OpenAI-compatible)", markup=False)
-    out.print(f"try            {curl(host.endpoint, host.manifest(recap.release).model)}", markup=False)
+    out.print(f"endpoint       {served['endpoint']}/v1 (OpenAI-compatible)", markup=False)
+    out.print(f"try            {curl(served['endpoint'], host.manifest(recap.release).model)}", markup=False)
 
 
 def curl(endpoint: str, model: str) -> str:
@@ -136,10 +146,10 @@ def curl(endpoint: str, model: str) -> str:
     return f"curl -s {endpoint}/v1/completions -H 'Content-Type: application/json' -d {shlex.quote(body)}"
 
 
-def _served(host: Host) -> float | None:
+def _served(host: Host, slot: str) -> float | None:
     """The running server's mean accept length; None until it has reported one, which it does every few dozen steps."""
     try:
-        states = host.ask("/server_info", timeout=ANSWER)["internal_states"]
+        states = host.ask(slot, "/server_info", timeout=ANSWER)["internal_states"]
     except NoAnswer:
         return None
     return next((state["avg_spec_accept_length"] for state in states if "avg_spec_accept_length" in state), None)

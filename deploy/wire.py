@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from pathlib import Path
 from typing import Any
 
 
@@ -27,6 +28,8 @@ def load(kind: Any, value: Any) -> Any:
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         return kind(**{name: load(hints[name], item) for name, item in value.items()})
+    if kind is Path:
+        return Path(load(str, value))
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, kind):

@@ -24,6 +24,11 @@ class Step(ABC):
     name: ClassVar[str]
     disruptive: ClassVar[bool] = False
 
+    @property
+    def instance(self) -> str | None:
+        """The slot of the one server that it is about; None: of the host."""
+        return getattr(self, "slot", None)
+
     @abstractmethod
     def describe(self) -> str:
         """What will be done, as an imperative sentence."""

@@ -9,6 +9,7 @@ from deploy import health, proof, semantic
 from deploy.facts import Verdict
 from deploy.host import Host
 from deploy.http import NoAnswer
+from deploy.slot import words
 from deploy.steps import Step, StepFailed
 
 #: Seconds for one of the server's own reports.
@@ -22,15 +23,16 @@ class Health(Step):
     """Liveness, then a real generation: a server can answer its health endpoint and generate nothing."""
 
     name = "health"
+    slot: str
     start: float
 
     def describe(self) -> str:
-        return f"wait until the server is healthy (up to {self.start:.0f} s) and generates"
+        return f"wait until {words(self.slot)} is healthy (up to {self.start:.0f} s) and generates"
 
     def apply(self, host: Host) -> str:
-        seconds = health.wait(host)
+        seconds = health.wait(host, self.slot)
         body = {"text": PROMPT, "sampling_params": {"temperature": 0, "max_new_tokens": TOKENS, "ignore_eos": True}}
-        answer = ask(host, "/generate", body, timeout=host.entry.limits.answer)
+        answer = ask(host, self.slot, "/generate", body, timeout=host.entry.limits.answer)
         if len(answer.get("output_ids", ())) != TOKENS:
             raise StepFailed(f"the server is healthy but generates {answer.get('output_ids')!r} instead of {TOKENS} tokens")
         return f"healthy after {seconds:.0f} s" if seconds > 1 else "healthy"
@@ -41,15 +43,19 @@ class Prove(Step):
     """The server reports this release, and what its processes loaded is this release's code."""
 
     name = "prove"
+    slot: str
     release: str
 
     def describe(self) -> str:
-        return f"prove that it is release {self.release}: by its own report, and by the code that its processes loaded"
+        how = "by its own report, and by the code that its processes loaded"
+        return f"prove that {words(self.slot)} is release {self.release}: {how}"
 
     def apply(self, host: Host) -> str:
         manifest = host.manifest(self.release)
-        findings = proof.identity(manifest, ask(host, "/server_info", timeout=REPORT), ask(host, "/model_info", timeout=REPORT))
-        evidence = proof.loaded(manifest, host.root() / "releases" / self.release / "site", host.attested())
+        slot = manifest.slot(self.slot)
+        said = [ask(host, self.slot, report, timeout=REPORT) for report in ("/server_info", "/model_info")]
+        findings = proof.identity(manifest, slot, *said)
+        evidence = proof.loaded(manifest, slot, host.root() / "releases" / self.release / "site", host.attested(self.slot))
         if findings := [*findings, *evidence.findings]:
             raise StepFailed(proof.sentence(findings))
         return (
@@ -63,15 +69,17 @@ class Probe(Step):
     """The semantic gate; what it found is kept with the release."""
 
     name = "probe"
+    slot: str
     release: str
 
     def describe(self) -> str:
-        return "compare greedy probes with what the target says alone, token for token; accept length in its band"
+        what = "what the target says alone, token for token; accept length in its band"
+        return f"compare greedy probes of {words(self.slot)} with {what}"
 
     def apply(self, host: Host) -> str:
         probes = host.probes(self.release)
         begin = time.monotonic()
-        answers = ask(host, "/generate", semantic.question(probes), timeout=host.entry.limits.answer)
+        answers = ask(host, self.slot, "/generate", semantic.question(probes), timeout=host.entry.limits.answer)
         seconds = time.monotonic() - begin
         judged = semantic.judge(probes, answers, host.entry.limits)
         if judged.finding:
@@ -82,9 +90,9 @@ class Probe(Step):
         return why
 
 
-def ask(host: Host, path: str, body: dict | None = None, *, timeout: float) -> dict:
+def ask(host: Host, slot: str, path: str, body: dict | None = None, *, timeout: float) -> dict:
     """A question whose missing answer fails the step."""
     try:
-        return host.ask(path, body, timeout=timeout)
+        return host.ask(slot, path, body, timeout=timeout)
     except NoAnswer as error:
         raise StepFailed(str(error)) from None

@@ -16,7 +16,8 @@ def entry(tmp_path: Path) -> Iterator[Entry]:
     """An entry with a root and a port of its own; its server is ended whatever the test did."""
     made = world.make_entry(tmp_path / "root")
     yield made
-    instance.stop(Layout(made.root).run, 0)
+    for run in Layout(made.root).runs.glob("*"):
+        instance.stop(run, 0)
 
 
 @pytest.fixture

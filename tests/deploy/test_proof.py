@@ -10,18 +10,19 @@ import pytest
 from deploy import proof
 from deploy.manifest import Manifest
 from deploy.proof import Attested
+from deploy.slot import single
 
 RUNNER = "sglang.srt.model_executor.model_runner"
 SITE = Path("/r/site")
+SLOT = single(30000)
 FILES = {"sglang/srt/model_executor/model_runner.py": "aa", "sglang/server.py": "bb", "sglang/unused.py": "cc"}
 MANIFEST = Manifest(
     release="r1",
     version="0.5.11",
     algorithm="DDTREE",
     budget=22,
-    tensor_parallel=1,
     model="m",
-    port=1,
+    slots=(SLOT,),
     inputs={},
     files=FILES,
     touched={"sglang/server.py": "bb", "sglang/unused.py": "cc"},
@@ -43,8 +44,8 @@ def main(sha: str = "bb") -> Attested:
 
 
 def test_a_server_of_this_release() -> None:
-    assert proof.identity(MANIFEST, SERVER, {"weight_version": "r1"}) == []
-    judged = proof.loaded(MANIFEST, SITE, (main(), worker(), Attested(3, {})))
+    assert proof.identity(MANIFEST, SLOT, SERVER, {"weight_version": "r1"}) == []
+    judged = proof.loaded(MANIFEST, SLOT, SITE, (main(), worker(), Attested(3, {})))
     assert judged == proof.Proof((), processes=2, modules=2, touched=1)
 
 
@@ -59,7 +60,7 @@ def test_a_server_of_this_release() -> None:
     ],
 )
 def test_a_server_that_says_otherwise(server: dict, model: str, said: str) -> None:
-    assert proof.identity(MANIFEST, {**SERVER, **server}, {"weight_version": model}) == [said]
+    assert proof.identity(MANIFEST, SLOT, {**SERVER, **server}, {"weight_version": model}) == [said]
 
 
 @pytest.mark.parametrize(
@@ -74,12 +75,12 @@ def test_a_server_that_says_otherwise(server: dict, model: str, said: str) -> No
     ],
 )
 def test_code_that_is_not_the_release(processes: tuple[Attested, ...], said: str) -> None:
-    assert said in proof.sentence(proof.loaded(MANIFEST, SITE, processes).findings)
+    assert said in proof.sentence(proof.loaded(MANIFEST, SLOT, SITE, processes).findings)
 
 
 def test_an_empty_series_needs_no_patched_file() -> None:
     plain = dataclasses.replace(MANIFEST, touched={})
-    assert proof.loaded(plain, SITE, (worker(),)).findings == ()
+    assert proof.loaded(plain, SLOT, SITE, (worker(),)).findings == ()
 
 
 def test_a_record_that_is_being_written_is_read_as_far_as_it_is_whole(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import pytest
 from deploy import verbs
 from deploy.inputs import Inputs
 from deploy.sandbox import Sandbox
+from deploy.slot import ENGINE
 from tools.cli import UserError
 
 Make = Callable[..., Inputs]
@@ -30,11 +31,11 @@ def test_a_second_apply_changes_and_restarts_nothing_and_says_so(host: Sandbox, 
     said = capsys.readouterr().out
     assert f"{wanted.release} (read back from the server)" in said and "3.00 tokens a verify step" in said
     first = host.facts()
-    assert (first.current, first.previous, first.live) == (wanted.release, None, True)
+    assert (first.current, first.previous, first.serves(wanted.release)) == (wanted.release, None, True)
 
     assert verbs.apply(host, inputs_of(), json=False) == 0
     assert f"nothing changes: release {wanted.release} is current and serves" in capsys.readouterr().out
-    assert host.facts().instance.pid == first.instance.pid
+    assert host.instance(ENGINE).pid == first.instance(ENGINE).pid
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def test_a_bad_release_goes_back_to_the_old_one(host: Sandbox, inputs_of: Make, 
     assert said["failure"].startswith(f"{step}: ") and why in said["failure"]
     assert said["log"], "the log's tail is shown"
     facts = host.facts()
-    assert (facts.current, facts.instance.release, facts.live) == (good.release, good.release, True)
+    assert (facts.current, facts.instance(ENGINE).release, facts.instance(ENGINE).live) == (good.release, good.release, True)
     assert facts.verdicts[bad.release].proved is False
 
 
@@ -68,7 +69,7 @@ def test_the_first_release_has_nothing_to_go_back_to(host: Sandbox, inputs_of: M
     assert verbs.apply(host, inputs_of(LOSSY=True), json=False) == 4
     assert "A PERSON IS NEEDED" in capsys.readouterr().err
     facts = host.facts()
-    assert (facts.current, facts.instance.state, facts.stranger) == (None, "stopped", None)
+    assert (facts.current, facts.running, facts.stranger) == (None, (), None)
     assert verbs.apply(host, inputs_of(), json=True) == 0, "a good one mends it"
 
 
@@ -78,7 +79,7 @@ def test_rollback_is_the_same_switch_backwards(host: Sandbox, inputs_of: Make, c
         assert verbs.apply(host, wanted, json=True) == 0
     assert verbs.rollback(host, None, json=False) == 0
     facts = host.facts()
-    assert (facts.current, facts.previous, facts.instance.release) == (old.release, new.release, old.release)
+    assert (facts.current, facts.previous, facts.instance(ENGINE).release) == (old.release, new.release, old.release)
     assert f"{old.release} (read back" in capsys.readouterr().out
     assert verbs.rollback(host, new.release, json=True) == 0
     assert host.facts().current == new.release
@@ -92,10 +93,10 @@ def test_rollback_needs_somewhere_to_go_and_a_release_as_it_was_staged(host: San
         verbs.apply(host, wanted, json=True)
     with pytest.raises(UserError, match=f"no whole release nope; there are: .*{old.release}"):
         verbs.rollback(host, "nope", json=True)
-    pid = host.instance().pid
+    pid = host.instance(ENGINE).pid
     (host.layout.release(old.release) / "site" / "sglang" / "version.py").write_text("VERSION = 'edited'\n")
     assert verbs.rollback(host, None, json=True) == 1, "found before anything was touched"
-    assert host.instance().pid == pid
+    assert host.instance(ENGINE).pid == pid
 
 
 def test_a_dead_server_is_started_again_and_it_is_said(host: Sandbox, inputs_of: Make, capsys) -> None:
@@ -105,7 +106,7 @@ def test_a_dead_server_is_started_again_and_it_is_said(host: Sandbox, inputs_of:
     capsys.readouterr()
     assert verbs.apply(host, wanted, json=False) == 0
     assert f"the server of {wanted.release} is started again, it ended (exit status 0)" in capsys.readouterr().out
-    assert host.facts().live
+    assert host.facts().serves(wanted.release)
 
 
 def test_a_taken_port_is_named_before_anything_changes(host: Sandbox, inputs_of: Make) -> None:
@@ -145,7 +146,7 @@ from deploy import verbs
 from deploy.sandbox import Sandbox
 from tests.deploy import world
 import dataclasses
-entry = dataclasses.replace(world.make_entry(Path({root!r})), port={port})
+entry = world.make_entry(Path({root!r}), slots=world.slots(port={port}))
 wanted = world.make_inputs(Path({folder!r}), entry, ACCEPT=2)
 world.die_after({steps})
 verbs.apply(Sandbox(entry), wanted, json=True)
@@ -164,14 +165,11 @@ def test_a_controller_killed_after_any_step_leaves_what_a_second_apply_mends(
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     new = inputs_of(ACCEPT=2)
     facts = host.facts()
-    assert facts.current in (old.release, new.release) and facts.current in facts.releases
-    assert facts.fallback == (new.release if steps == 7 else old.release if not facts.proved(new.release) else new.release)
+    assert facts.current == facts.fallback == old.release, "until all of it is proved"
 
     assert verbs.apply(host, new, json=True) == 0
     facts = host.facts()
-    assert (facts.current, facts.live) == (new.release, True)
-    if steps < 6:  # before the verdict: the old one is still what to go back to
-        assert facts.previous == old.release
+    assert (facts.current, facts.previous, facts.serves(new.release)) == (new.release, old.release, True)
 
 
 INTERRUPTED = """
@@ -181,7 +179,7 @@ sys.path.insert(0, {repo!r})
 from deploy import __main__ as command, inputs, inventory
 from tests.deploy import world
 from tools import cli
-entry = dataclasses.replace(world.make_entry(Path({root!r})), port={port})
+entry = world.make_entry(Path({root!r}), slots=world.slots(port={port}))
 inventory.load = lambda *args, **more: entry
 inputs.gather = lambda entry: world.make_inputs(Path({folder!r}), entry, MUTE=True)
 sys.argv = ["deploy", "apply"]
@@ -199,14 +197,14 @@ def test_an_interrupted_controller_takes_back_what_it_began(
     code = INTERRUPTED.format(repo=repo, root=str(host.entry.root), port=host.entry.port, folder=str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", code], cwd=repo, stderr=subprocess.PIPE, text=True) as controller:
         end = time.monotonic() + 90
-        while host.instance().release in (None, old.release) or not host.facts().live:
+        while host.instance(ENGINE).release in (None, old.release) or not host.facts().instance(ENGINE).live:
             assert time.monotonic() < end and controller.poll() is None
         controller.send_signal(how)
         # The new server can live before its start counts as done.
         assert controller.stderr and re.search("(start|health): interrupted", controller.stderr.read())
         assert controller.wait(30) == 3
     facts = host.facts()
-    assert (facts.current, facts.instance.release, facts.live) == (old.release, old.release, True)
+    assert (facts.current, facts.instance(ENGINE).release, facts.instance(ENGINE).live) == (old.release, old.release, True)
 
 
 def test_two_applies_at_once_and_who_holds_the_host(host: Sandbox, inputs_of: Make) -> None:

@@ -20,6 +20,7 @@ from deploy.inputs import Inputs
 from deploy.inventory import Entry
 from deploy.layout import Layout
 from deploy.sandbox import Sandbox
+from deploy.slot import ENGINE, single
 from deploy.supervisor import marked
 
 #: The first drafted token is taken whether the target agrees or not.
@@ -30,9 +31,9 @@ SOUND, LOSSY = "    match[:, 0] = True\n", "    match[:, :2] = True\n"
 @pytest.fixture
 def entry(tmp_path: Path) -> Iterator[Entry]:
     """The repository's sandbox, with a root and a port of the test's own."""
-    made = dataclasses.replace(inventory.load(), root=tmp_path / "root", port=ports.free())
+    made = dataclasses.replace(inventory.load(), root=tmp_path / "root", slots=(single(ports.free()),))
     yield made
-    instance.stop(Layout(made.root).run, 0)
+    instance.stop(Layout(made.root).run(ENGINE), 0)
 
 
 def lossy(good: Inputs, folder: Path) -> Inputs:
@@ -55,7 +56,9 @@ def lossy(good: Inputs, folder: Path) -> Inputs:
 
 def post(host: Sandbox, path: str, body: dict) -> dict:
     """A request as a user sends it."""
-    request = urllib.request.Request(host.endpoint + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    request = urllib.request.Request(
+        host.endpoint(ENGINE) + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(request, timeout=120) as answer:
         return json.load(answer)
@@ -84,17 +87,17 @@ def test_apply_again_lossy_rollback_status_stop(entry: Entry, tmp_path: Path, ca
     assert answer["usage"]["completion_tokens"] == 16
     assert answer["metadata"]["weight_version"] == first.release
 
-    pid = host.instance().pid
+    pid = host.instance(ENGINE).pid
     assert verbs.apply(host, inputs.gather(entry), json=False) == 0
     assert f"nothing changes: release {first.release} is current and serves" in capsys.readouterr().out
-    assert host.instance().pid == pid
+    assert host.instance(ENGINE).pid == pid
 
     bad = lossy(first, tmp_path / "lossy")
     assert verbs.apply(host, bad, json=True) == 3
     report = said()
     assert report["ending"] == "rolled back" and "probes differ from the target alone" in report["failure"]
     facts = host.facts()
-    assert (facts.current, facts.instance.release, facts.live) == (first.release, first.release, True)
+    assert (facts.current, facts.instance(ENGINE).release, facts.instance(ENGINE).live) == (first.release, first.release, True)
     assert facts.verdicts[bad.release].proved is False
 
     second = inputs.gather(dataclasses.replace(entry, budget=15))
@@ -106,10 +109,10 @@ def test_apply_again_lossy_rollback_status_stop(entry: Entry, tmp_path: Path, ca
     assert verbs.status(host, json=True) == 0
     report = said()
     assert (report["current"], report["previous"]) == (first.release, second.release)
-    assert report["live"] and report["proved"] and report["accept_length"] > 2
+    assert report["serves"] and report["proved"] and report["accept_length"] > 2
 
     assert verbs.stop(host, json=True) == 0
-    assert marked(host.layout.run) == [] and host.facts().instance.state == "stopped"
+    assert marked(host.layout.run(ENGINE)) == [] and host.instance(ENGINE).state == "stopped"
     audit = [json.loads(line) for line in host.layout.audit.read_text().splitlines()]
     assert [(event["verb"], event.get("exit")) for event in audit] == [
         ("apply", 0),

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from deploy import http, lock, ports, unit
+from deploy.layout import Layout
 from deploy.pairs import Pair
+from deploy.slot import Slot
 from tests.deploy import world
 from tools.cli import UserError
 
@@ -106,12 +108,16 @@ def test_nobody_there() -> None:
 
 def test_arguments_of_a_server(tmp_path: Path) -> None:
     pair = Pair("tiny", Path("/pairs/tiny"))
-    entry = world.make_entry(tmp_path, port=30000, budget=15, server=(("device", "cpu"), ("bare", True), ("left-out", False)))
+    entry = world.make_entry(tmp_path, budget=15, server=(("device", "cpu"), ("bare", True), ("left-out", False)))
     assert " ".join(unit.arguments(entry, pair)) == (
-        "--model-path /pairs/tiny/target --served-model-name tiny --host 127.0.0.1 --port 30000 "
+        "--model-path /pairs/tiny/target --served-model-name tiny --host 127.0.0.1 "
         "--speculative-algorithm DDTREE --speculative-draft-model-path /pairs/tiny/drafter --speculative-ddtree-budget 15 "
         "--device cpu --bare"
     )
+    slot = Slot("gpu4", 30001, 31001, 2, (4, 5))
+    own = unit.command(Path("/python"), ("--a",), slot, "r1")[3:]
+    assert " ".join(own) == "--a --port 30001 --nccl-port 31001 --tp-size 2 --weight-version r1"
+    assert unit.environment({"CUDA_VISIBLE_DEVICES": "all"}, Layout(tmp_path), slot, "r1")["CUDA_VISIBLE_DEVICES"] == "4,5"
     plain = unit.arguments(entry, pair, speculate=False)
     assert not any("speculative" in word or "drafter" in word for word in plain)
 
@@ -141,7 +147,7 @@ def test_status_of_a_host_that_was_never_used(tmp_path: Path) -> None:
     plain = cli("status", "--inventory", str(inventory))
     assert plain.returncode == 0 and "none" in plain.stdout and "\x1b" not in plain.stdout
     machine = json.loads(cli("status", "--json", "--inventory", str(inventory)).stdout)
-    assert machine["current"] is None and machine["state"] == "stopped" and machine["live"] is False
+    assert machine["current"] is None and machine["instances"] == [] and machine["serves"] is False
     assert cli("logs", "--inventory", str(inventory)).stdout == ""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import signal
@@ -16,6 +15,7 @@ import pytest
 from deploy import manifest, staging
 from deploy.inputs import Inputs
 from deploy.layout import Layout
+from deploy.slot import ENGINE
 from tests.deploy import world
 from tools.cli import UserError
 
@@ -39,7 +39,7 @@ def test_a_release_holds_everything(layout: Layout, inputs_of: Make) -> None:
     unit = json.loads((site.parent / "units" / "engine.json").read_text())
     assert unit["argv"][-2:] == ["--weight-version", wanted.release]
     env = (site.parent / "env" / "engine.env").read_text().splitlines()
-    assert f"PYTHONPATH={site}" in env and f"SGLANG_ATTEST_DIR={layout.attest}" in env
+    assert f"PYTHONPATH={site}" in env and f"SGLANG_ATTEST_DIR={layout.attest(ENGINE)}" in env
     assert (site.parent / "probes.json").read_bytes() == wanted.pair.probes.read_bytes()
 
 
@@ -118,8 +118,7 @@ sys.path.insert(0, {repo!r})
 from deploy import staging, switch
 from deploy.layout import Layout
 from tests.deploy import world
-import dataclasses
-entry = dataclasses.replace(world.make_entry(Path({root!r})), port=31999)
+entry = world.make_entry(Path({root!r}), slots=world.slots(port=31999))
 wanted = world.make_inputs(Path({folder!r}), entry)
 left = {calls}
 def hook(event, args):
@@ -137,7 +136,7 @@ def test_a_staging_that_is_killed_leaves_no_release_or_a_whole_one(tmp_path: Pat
     repo, root = str(Path(__file__).parents[2]), tmp_path / "root"
     root.mkdir()
     layout, killed = Layout(root), 0
-    entry = dataclasses.replace(world.make_entry(root), port=31999)
+    entry = world.make_entry(root, slots=world.slots(port=31999))
     wanted = world.make_inputs(tmp_path, entry)
     for calls in range(0, 2000, 23):
         code = DIES.format(repo=repo, root=str(root), folder=str(tmp_path), calls=calls)

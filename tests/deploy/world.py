@@ -18,6 +18,7 @@ from deploy import inputs, ports, rollout, staging
 from deploy.inputs import Change, Inputs
 from deploy.inventory import Entry, Limits
 from deploy.pairs import Pair
+from deploy.slot import Slot, single
 
 TOKENS = 6
 PROMPTS = ([3, 1, 4], [1, 5, 9, 2])
@@ -117,8 +118,18 @@ def die_after(steps: int) -> None:
 def make_entry(root: Path, **more: object) -> Entry:
     """An inventory entry with short limits, but not so short that a busy machine meets them."""
     limits = Limits(start=20, drain=2, answer=20, accept_min=1.0, accept_max=8.0)
-    given = {"profile": "cpu", "pair": "pair", "port": ports.free(), "limits": limits, **more}
+    given = {"profile": "cpu", "pair": "pair", "slots": slots(), "limits": limits, **more}
     return Entry(name="sandbox", transport="local", root=root, **given)
+
+
+def slots(*names: str, port: int | None = None) -> tuple[Slot, ...]:
+    """The one slot of a host without a topology, or one a name; on ports that are free, or from `port` on."""
+    taken = [port + i if port else ports.free() for i in range(len(names))]
+    return (
+        tuple(Slot(name, at, at + 1000) for name, at in zip(names, taken, strict=True))
+        if names
+        else (single(port or ports.free()),)
+    )
 
 
 def make_pair(folder: Path) -> Pair:

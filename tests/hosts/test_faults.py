@@ -100,7 +100,7 @@ def test_a_controller_that_is_killed_between_steps(machine: Machine, tmp_path: P
     host = verbs.connect(entry)
     old, new = world.make_inputs(tmp_path, entry), world.make_inputs(tmp_path, entry, ACCEPT=2)
     assert verbs.apply(host, old, json=True) == 0
-    names = ["stage", "guard", "stop", "switch", "start", "health", "prove", "probe", "confirm"]
+    names = ["stage", "guard", "stop", "start", "health", "prove", "probe", "switch", "confirm"]
     for name in ("stage", "guard", "switch", "health", "confirm"):  # the others leave what one of these leaves
         killed(machine, tmp_path, names.index(name) + 1)
         if name in ("stage", "confirm"):

@@ -29,7 +29,7 @@ def test_apply_again_bad_ones_rollback_stop(fresh: Fresh, tmp_path: Path, capsys
     report = said()
     assert report["release_served"] == good.release == world.current(machine) == world.served(machine)
     assert [step["step"] for step in report["steps"]] == [
-        "stage", "guard", "switch", "start", "health", "prove", "probe", "confirm", "prune",
+        "stage", "guard", "start", "health", "prove", "probe", "switch", "confirm", "prune",
     ]  # fmt: skip
     assert machine.try_sh("systemctl is-active sglang-watch.timer").stdout != b"active\n"
     assert machine.sh("systemctl is-enabled sglang@engine") == "enabled"
@@ -63,7 +63,7 @@ def test_apply_again_bad_ones_rollback_stop(fresh: Fresh, tmp_path: Path, capsys
     host.close()
     machine.wait_for(f"! grep -q {boot} /proc/sys/kernel/random/boot_id && systemctl is-active sglang@engine")
     host = verbs.connect(entry)
-    assert host.facts().instance.release == good.release, "the unit starts with the host"
+    assert host.instance("engine").release == good.release, "the unit starts with the host"
     assert verbs.stop(host, json=True) == 0
     assert machine.try_sh("systemctl is-active sglang@engine").stdout == b"inactive\n"
     audit = [json.loads(line) for line in machine.sh("cat /opt/sglang/audit.jsonl").splitlines()]

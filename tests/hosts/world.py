@@ -18,7 +18,10 @@ def make_entry(host: Machine, **more: object) -> Entry:
     """An entry with short limits for a host that ~/.ssh/config knows."""
     limits = Limits(start=60, drain=2, answer=5, accept_min=1.0, accept_max=8.0, silence=SILENCE)
     return Entry(
-        name=host.name, transport="ssh", root=ROOT, **{"profile": "cpu", "pair": "pair", "port": PORT, "limits": limits, **more}
+        name=host.name,
+        transport="ssh",
+        root=ROOT,
+        **{"profile": "cpu", "pair": "pair", "slots": world.slots(port=PORT), "limits": limits, **more},
     )
 
 
@@ -35,7 +38,7 @@ def current(host: Machine) -> str | None:
     return name or None
 
 
-def served(host: Machine) -> str:
-    """The release that the host's server says it is."""
-    code = f"import json,urllib.request as u; print(json.load(u.urlopen('http://127.0.0.1:{PORT}/model_info'))['weight_version'])"
+def served(host: Machine, port: int = PORT) -> str:
+    """The release that the host's server on that port says it is."""
+    code = f"import json,urllib.request as u; print(json.load(u.urlopen('http://127.0.0.1:{port}/model_info'))['weight_version'])"
     return host.sh(f'python3 -c "{code}"')
