@@ -4,6 +4,7 @@ Deliberate breakages, each caught by a test of its own here:
 
 * ranks in node order, not along the path     `test_caught_ranks_of_other_nodes`
 * a path that comes back is on the spine      `test_caught_an_off_spine_node_taken_for_the_chains`
+* a node's score from another depth           `test_caught_scores_of_other_depths`
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from tests.engine.harness import Run, generate, pair, prompts
 
 INFO = "sglang/srt/speculative/dflash_info.py"
 METRICS = "sglang/srt/speculative/ddtree_metrics.py"
+TRACE = "sglang/srt/speculative/ddtree_trace.py"
 #: Makes an engine print each step's trees, the target's tokens, and how many nodes it committed.
 TELL_TREES = (
     "        commit_lens = torch.tensor(commit_lens_cpu, dtype=torch.int32, device=device)\n",
@@ -43,8 +45,11 @@ KEYS = ("spec_accept_histogram", "spec_ddtree_accept_rank_histogram", "spec_ddtr
 
 
 def run(tree: Path) -> Run:
+    """20 requests, in batches in which every other one wants its trees."""
     engine = {"speculative_algorithm": "DDTREE", "speculative_ddtree_budget": 15}
-    return generate(tree, pair="qwen3-tiny", prompts=prompts("qwen3-tiny")[:20], max_new_tokens=40, engine=engine)
+    sampling = [{}, {"custom_params": {"ddtree_trace": True}}] * 10
+    asked = prompts("qwen3-tiny")[:20]
+    return generate(tree, pair="qwen3-tiny", prompts=asked, max_new_tokens=40, engine=engine, sampling=sampling)
 
 
 def path_ranks(tokens: list[int], parents: list[int], predicted: list[int]) -> list[int]:
@@ -72,6 +77,41 @@ def counted(done: Run) -> dict[str, list]:
     return {request: [_listed(depths), _listed(by_rank), off] for request, (depths, by_rank, off) in found.items()}
 
 
+def printed(done: Run) -> dict[str, list]:
+    """Of each request its steps' tree tokens, parents and number of committed nodes, as the engine printed them."""
+    found: dict[str, list] = {}
+    for line in re.findall(r"^TREES (.*)$", done.log.read_text(), re.MULTILINE):
+        for request, tokens, parents, _, committed in json.loads(line):
+            found.setdefault(request, []).append((tokens, parents, committed))
+    return found
+
+
+def unlikely(step: dict) -> bool:
+    """Whether a step's scores can't be those of its best-first tree.
+
+    A node adds the same to its parent's score as every other of its depth and rank, and no node that was left out, as far as
+    its score can be told, would have been better than one that is there.
+    """
+    parents, scores = step["parents"], step["scores"]
+    depths, ranks = [0], [0]
+    for node in range(1, len(parents)):
+        depths.append(depths[parents[node]] + 1)
+        ranks.append(sum(parents[elder] == parents[node] for elder in range(1, node)))
+    added: dict[tuple[int, int], list[float]] = {}
+    for node in range(1, len(parents)):
+        added.setdefault((depths[node], ranks[node]), []).append(scores[node] - scores[parents[node]])
+    if any(max(gains) - min(gains) > 1e-4 or max(gains) > 0 for gains in added.values()):
+        return True
+    there = {(parents[node], ranks[node]) for node in range(1, len(parents))}
+    left_out = (
+        scores[parent] + gains[0]
+        for (depth, rank), gains in added.items()
+        for parent in range(len(parents))
+        if depths[parent] == depth - 1 and (parent, rank) not in there
+    )
+    return any(score > min(scores) + 1e-4 for score in left_out)
+
+
 def _listed(counts: Counter) -> list[int]:
     return [counts[at] for at in range(max(counts, default=-1) + 1)]
 
@@ -96,6 +136,30 @@ def test_meta_info_is_what_the_trees_say(mutated_tree) -> None:
     assert wrong(done) == 0
     assert all(meta["spec_ddtree_tree_size"] == 15 for meta in done.meta)
     assert sum(meta["spec_ddtree_off_spine_accepts"] for meta in done.meta) > 50, "hardly any, so this shows little"
+
+
+def test_trace_is_the_trees(mutated_tree) -> None:
+    done = run(mutated_tree(INFO, *TELL_TREES))
+    trees = printed(done)
+    for number, meta in enumerate(done.meta):
+        trace = meta.get("spec_ddtree_trace")
+        assert (trace is not None) == (number % 2 == 1)
+        if trace is None:
+            continue
+        shown = [(step["tokens"], step["parents"], len(step["accepted"])) for step in trace]
+        assert shown == trees[meta["id"]]
+        said = [[step["tokens"][node] for node in step["accepted"]] + [step["bonus"]] for step in trace]
+        assert done.outputs[number][1:] == list(itertools.chain(*said)), "the first token is the prefill's"
+        for step in trace:
+            assert [step["parents"][node] for node in step["accepted"]] == [0, *step["accepted"]][: len(step["accepted"])]
+            assert list(step["ms"]) == ["draft", "tree", "verify", "accept"] and min(step["ms"].values()) > 0
+            assert not unlikely(step)
+
+
+def test_caught_scores_of_other_depths(mutated_tree) -> None:
+    tree = mutated_tree(TRACE, "logprobs[depth - 1][rank]", "logprobs[depth - 2][rank]")
+    steps = [step for meta in run(tree).meta[1::2] for step in meta["spec_ddtree_trace"]]
+    assert sum(map(unlikely, steps)) > len(steps) / 2
 
 
 def test_caught_ranks_of_other_nodes(mutated_tree) -> None:
