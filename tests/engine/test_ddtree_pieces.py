@@ -9,6 +9,7 @@ import pytest
 from tests.engine.checking import check
 
 UTILS = "sglang/srt/speculative/ddtree_utils.py"
+KERNELS = "sglang/srt/speculative/triton_ops/ddtree.py"
 #: Breaks the mask: siblings see each other.
 VISIBLE_SIBLING = (
     "    visible = ancestors_or_self(tree)\n    bs, width, _ = visible.shape\n",
@@ -43,6 +44,16 @@ def test_mask_and_walk_are_the_obvious_ones(patched_tree: Path, implementation: 
 def test_walk_check_sees_a_visible_sibling(mutated_tree) -> None:
     broken = mutated_tree(UTILS, *VISIBLE_SIBLING)
     assert "mask" in check(broken, "tree_walk", requests=80, seed=3, implementation="torch")["mismatches"]
+
+
+@implementations
+def test_walk_check_sees_two_paths(mutated_tree, implementation: str) -> None:
+    one_child = {
+        "torch": (UTILS, "    match &= ~twins.triu(diagonal=1).any(dim=2)\n", ""),
+        "triton": (KERNELS, "accepted = accepted | (match & (slot == child))", "accepted = accepted | match"),
+    }
+    broken = mutated_tree(*one_child[implementation])
+    assert "walk" in check(broken, "tree_walk", requests=80, seed=3, implementation=implementation)["mismatches"]
 
 
 def test_sampled_verify_commits_the_targets_own_distribution(patched_tree: Path) -> None:

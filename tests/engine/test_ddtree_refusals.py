@@ -19,6 +19,8 @@ SETTINGS: list[tuple[dict, str | None]] = [
     ({"attention_backend": "torch_native"}, "--attention-backend"),
     ({"decode_attention_backend": "fa3"}, "--attention-backend"),
     ({"linear_attn_prefill_backend": "flashinfer"}, "--linear-attn-backend"),
+    ({"disaggregation_mode": "decode"}, "--disaggregation-mode"),
+    ({"enable_two_batch_overlap": True}, "--enable-two-batch-overlap"),
     ({"grammar_backend": "outlines"}, "--grammar-backend"),
     ({"speculative_draft_model_path": None}, "--speculative-draft-model-path"),
 ]

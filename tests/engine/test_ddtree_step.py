@@ -15,6 +15,7 @@ from tests.engine.checking import SEEDED, SEEDS
 from tests.engine.harness import EngineFailure, Run, generate, prompts
 
 WORKER = "sglang/srt/speculative/dflash_worker.py"
+ROTARY = "sglang/srt/layers/rotary_embedding/base.py"
 STEP = "sglang/srt/speculative/ddtree_step.py"
 PAIR = "qwen3-tiny"
 TOKENS = 24
@@ -100,6 +101,16 @@ def test_seeded_samples_are_the_plain_samplers(seeded_tree: Callable[..., Path],
     run = generate(tree, **SEEDS, engine=SEEDED | {"speculative_algorithm": "DDTREE", "speculative_ddtree_budget": 8})
     assert run.outputs == plain.outputs
     assert _steps(run)[1] > 0
+
+
+@pytest.mark.parametrize(("reserve", "growths"), [("= 1", 1), ("= 16", 2)], ids=["kept", "caught"])
+def test_the_rotary_table_stays_where_the_targets_graphs_have_it(mutated_tree, reserve: str, growths: int) -> None:
+    """Target and drafter share it. It grows for the target, before graphs are captured; for the drafter that were too late."""
+    tell = "        cur_len = int(self.cos_sin_cache.shape[0])\n"
+    tree = mutated_tree(ROTARY, tell, tell + "        if needed_max_pos >= cur_len: print('rotary table grows', flush=True)\n")
+    tree = mutated_tree(WORKER, "speculative_num_steps = 1\n", f"speculative_num_steps {reserve}\n", base=tree)
+    run = _run(tree, 7, prompts=prompts(PAIR)[:1], engine={"context_length": 4096})
+    assert run.log.read_text().count("rotary table grows") == growths
 
 
 BREAKAGES = [

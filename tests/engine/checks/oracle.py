@@ -72,10 +72,10 @@ def best_first(root: int, logprobs: np.ndarray, ids: np.ndarray, budget: int, *,
 
 
 def walk(tree: Tree, predicted: list[int]) -> list[int]:
-    """Nodes from the root down, as long as the token predicted after a node is among its children."""
+    """Nodes from the root down, as long as the token predicted after a node is among its children: the last of equal ones."""
     path = [0]
     while True:
         matching = [child for child in tree.children(path[-1]) if tree.tokens[child] == predicted[path[-1]]]
         if not matching:
             return path
-        path += matching
+        path.append(matching[-1])

@@ -27,6 +27,13 @@ def predictions(tree: Tree, random: np.random.Generator) -> list[int]:
     return predicted
 
 
+def twins(built: ddtree_utils.DDTree) -> None:
+    """Give two children of the root one token, as a row of NaN does."""
+    for tokens, parents in zip(built.tokens[::3], built.parents[::3], strict=True):
+        children = [node for node in range(1, len(parents)) if parents[node] == 0]
+        tokens[children[-1]] = tokens[children[0]]
+
+
 def expected_mask(tree: Tree, prefix: int) -> list[bool]:
     """Row by row, what each node sees of the prefix and of the tree."""
     width = len(tree.tokens)
@@ -44,6 +51,7 @@ def main() -> None:
     for batch in batches(wanted["requests"], wanted["seed"], max_budget=40):
         roots, logprobs, ids = (torch.from_numpy(x) for x in (batch.roots, batch.logprobs, batch.ids))
         built = ddtree_utils.build_ddtree(root_tokens=roots, topk_logprobs=logprobs, topk_ids=ids, budget=batch.budget)
+        twins(built)
         trees = [Tree(*(x[row].tolist() for x in (built.tokens, built.depths, built.parents))) for row in range(BATCH)]
         predicted = [predictions(tree, random) for tree in trees]
         prefixes = torch.from_numpy(random.integers(0, 40, size=BATCH))
