@@ -24,6 +24,8 @@ DEFAULT = "sandbox"
 FILE = Path(__file__).with_name("hosts.toml")
 TRANSPORTS = ("local", "ssh")
 ALGORITHMS = ("DDTREE", "DFLASH")
+#: The target alone: for comparisons, never in an inventory.
+NONE = "NONE"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import overlay.engine
 import overlay.site
 import snapshot.tree
 from deploy import digest, health, instance, pairs, ports, semantic, unit
-from deploy.inventory import Entry
+from deploy.inventory import NONE, Entry
 from deploy.pairs import Pair, Probes
 from deploy.sandbox import Sandbox
 from deploy.slot import ENGINE, single
@@ -33,7 +33,7 @@ def run(entry: Entry) -> int:
     roots = (snapshot.tree.pristine(VERSION), site.root)
     probes = Probes(digest.of_folders(pair.target), TOKENS, tuple(map(tuple, prompts)), ())
     with tempfile.TemporaryDirectory() as folder:
-        host = Sandbox(dataclasses.replace(entry, root=Path(folder), slots=(single(ports.free()),)))
+        host = Sandbox(dataclasses.replace(entry, root=Path(folder), slots=(single(ports.free()),), algorithm=NONE))
         answers = ask_target(host, pair, probes, site.python, overlay.engine.environment(*roots))
     rows = [
         {"input_ids": list(prompt), "output_ids": answer["output_ids"]} for prompt, answer in zip(prompts, answers, strict=True)
@@ -48,7 +48,7 @@ def ask_target(host: Sandbox, pair: Pair, probes: Probes, python: Path, env: dic
     """Start the target alone, ask the probes, stop it again."""
     root = host.root()
     (root / "env").write_text(unit.environment_file(env))
-    argv = unit.command(python, unit.arguments(host.entry, pair, speculate=False), host.entry.slots[0], "plain")
+    argv = unit.command(python, unit.arguments(host.entry, pair), host.entry.slots[0], "plain")
     (root / "unit").write_text(json.dumps(unit.engine(argv, root / "env", host.entry, "plain")))
     try:
         instance.start(root / "unit", host.layout.run(ENGINE))

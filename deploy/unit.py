@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from deploy.inventory import Entry
+from deploy.inventory import NONE, Entry
 from deploy.layout import Layout
 from deploy.pairs import Pair
 from deploy.slot import Slot
@@ -17,19 +17,16 @@ RESTARTS, WINDOW, PAUSE, LONGEST_PAUSE = 4, 600, 1, 30
 LOG_BYTES = 16 << 20
 
 
-def arguments(entry: Entry, pair: Pair, *, speculate: bool = True) -> tuple[str, ...]:
-    """The arguments that a release's servers share; the release's own id is not among them.
-
-    Without `speculate`: the target alone, which is what the semantic gate compares with.
-    """
+def arguments(entry: Entry, pair: Pair) -> tuple[str, ...]:
+    """The arguments that a release's servers share; the release's own id is not among them."""
     flags: dict[str, Any] = {
         "model-path": pair.target,
         "served-model-name": pair.name,
         "host": "127.0.0.1",
     }
-    if speculate:
+    if entry.algorithm != NONE:
         flags |= {"speculative-algorithm": entry.algorithm, "speculative-draft-model-path": pair.drafter}
-    if speculate and entry.algorithm == "DDTREE":
+    if entry.algorithm == "DDTREE":
         flags["speculative-ddtree-budget"] = entry.budget
     return tuple(render({**flags, **dict(entry.server)}))
 

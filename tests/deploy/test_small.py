@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from deploy import http, lock, ports, unit
+from deploy.inventory import NONE
 from deploy.layout import Layout
 from deploy.pairs import Pair
 from deploy.slot import Slot
@@ -118,7 +119,7 @@ def test_arguments_of_a_server(tmp_path: Path) -> None:
     own = unit.command(Path("/python"), ("--a",), slot, "r1")[3:]
     assert " ".join(own) == "--a --port 30001 --nccl-port 31001 --tp-size 2 --weight-version r1"
     assert unit.environment({"CUDA_VISIBLE_DEVICES": "all"}, Layout(tmp_path), slot, "r1")["CUDA_VISIBLE_DEVICES"] == "4,5"
-    plain = unit.arguments(entry, pair, speculate=False)
+    plain = unit.arguments(world.make_entry(tmp_path, algorithm=NONE), pair)
     assert not any("speculative" in word or "drafter" in word for word in plain)
 
 

@@ -52,10 +52,18 @@ def main():
             }[self.path])
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if self.path == "/detokenize":
+                return self.say({"text": [f" <{ids[0]}>" for ids in body["tokens"]]})
             count = body["sampling_params"]["max_new_tokens"]
             if "text" in body:
                 return self.say(answer([1], count, " and so on"))
-            self.say([answer(ids, count, "") for ids in body["input_ids"]])
+            if isinstance(body["input_ids"][0], int):
+                return self.say(answer(body["input_ids"], count, ""))
+            answers = [answer(ids, count, "") for ids in body["input_ids"]]
+            if args.speculative_algorithm is None:
+                for one in answers:
+                    one["meta_info"]["spec_verify_ct"] = 0
+            self.say(answers)
         def say(self, document):
             if behaviour.MUTE and self.command == "POST":
                 time.sleep(600)
@@ -73,7 +81,9 @@ def answer(ids, count, text):
     if behaviour.LOSSY:
         tokens[2] += 1
     steps = count // behaviour.ACCEPT
-    meta = {"completion_tokens": count, "spec_verify_ct": steps, "spec_accept_length": count / steps}
+    meta = {"completion_tokens": count, "spec_verify_ct": steps, "spec_accept_length": count / steps, "e2e_latency": 0.25}
+    tree = {"tokens": [ids[-1], *tokens[:2]], "parents": [0, 0, 1], "scores": [0.0, -0.5, -1.0], "accepted": [1, 2]}
+    meta["spec_ddtree_trace"] = [tree | {"bonus": tokens[2], "ms": {"draft": 1, "tree": 1, "verify": 2, "accept": 1}}]
     return {"text": text, "output_ids": tokens, "meta_info": meta}
 
 def work(ready):
