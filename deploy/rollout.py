@@ -18,6 +18,7 @@ from typing import Any
 from deploy.facts import Verdict
 from deploy.host import Host
 from deploy.plan import Plan
+from deploy.slot import ENGINE
 from deploy.steps import Step, StepFailed
 from deploy.steps.gates import Health, Probe, Prove
 from deploy.steps.guard import Guard
@@ -91,13 +92,14 @@ def as_json(recap: Recap) -> dict[str, Any]:
 
 
 def _fail(plan: Plan, host: Host, recap: Recap, begun: list[Step], error: BaseException, watch: Watch) -> None:
-    recap.failure = f"{begun[-1].name}: {_reason(error)}"
+    at = begun[-1].instance
+    recap.failure = f"{begun[-1].name}{f' {at}' if at not in (None, ENGINE) else ''}: {_reason(error)}"
     if not isinstance(error, (StepFailed, UserError, KeyboardInterrupt)):
         traceback.print_exception(error)  # a defect of ours: say where, and still bring the host back
     touched = any(step.disruptive for step in begun)
     with contextlib.suppress(UserError):  # a host that is gone: the steps below say so
-        if touched and begun[-1].instance:
-            recap.log = host.log(begun[-1].instance, TAIL)
+        if touched and at:
+            recap.log = host.log(at, TAIL)
         if isinstance(begun[-1], (Health, Prove, Probe)) and touched:
             host.judge(Verdict(plan.release, False, recap.failure, time.time()))
     for step in reversed(begun):

@@ -33,7 +33,7 @@ def main():
     for name in ("port", "weight-version", "speculative-algorithm", "speculative-ddtree-budget"):
         parser.add_argument("--" + name)
     args, _ = parser.parse_known_args()
-    if behaviour.CRASH:
+    if behaviour.CRASH or behaviour.CRASH_ON == int(args.port):
         sys.exit("this build crashes")
     context = multiprocessing.get_context("spawn")
     ready = context.Event()
@@ -99,7 +99,7 @@ if __name__ == "__main__":
 
 def behave(tree: Path, **how: object) -> Path:
     """Write the stand-in package into `tree`; `how` sets what its server does wrong."""
-    defaults = {"CRASH": False, "LOSSY": False, "MUTE": False, "CLAIM": None, "ACCEPT": 3}
+    defaults = {"CRASH": False, "CRASH_ON": 0, "LOSSY": False, "MUTE": False, "CLAIM": None, "ACCEPT": 3}
     package = tree / "sglang"
     worker = package / "srt" / "model_executor"
     worker.mkdir(parents=True, exist_ok=True)
