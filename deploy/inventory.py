@@ -37,6 +37,7 @@ class Limits:
     answer: float = 180.0  # seconds for one generation, or for all probes
     accept_min: float = 1.0  # tokens a verify step; exclusive
     accept_max: float = 64.0  # inclusive
+    speed_floor: float = 0.5  # times the tokens/s of the release before: a slower one is refused
     silence: float = 60.0  # seconds without its controller until a host goes back by itself
 
 

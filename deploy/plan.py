@@ -121,10 +121,17 @@ def _roll(entry: Entry, release: str, wanted: tuple[Slot, ...], facts: Facts, fa
         for name in [name for name, other in there.items() if other is None or slot.clashes(other)]:
             end(name)
         steps += [Start(slot.name, release, slot.name in had), Health(slot.name, entry.limits.start)]
-        steps += [Prove(slot.name, release), Probe(slot.name, release)]
+        steps += [Prove(slot.name, release), Probe(slot.name, release, _floor(entry, slot, facts, fallback))]
     for name in list(there):
         end(name)
     return [*steps, Switch(release, fallback, facts.previous), *([Confirm()] if entry.remote else [])]
+
+
+def _floor(entry: Entry, slot: Slot, facts: Facts, before: str | None) -> float | None:
+    """The tokens/s that a server must reach: a share of the release before's, if that had servers on as many GPUs."""
+    verdict = facts.verdicts.get(before or "")
+    alike = any(slot.tp == other.tp for other in facts.topologies.get(before or "", ()))
+    return entry.limits.speed_floor * verdict.tokens_per_second if verdict and verdict.tokens_per_second and alike else None
 
 
 def _slot(facts: Facts, name: str) -> Slot | None:

@@ -46,6 +46,13 @@ def judge(probes: Probes, answers: list[dict[str, Any]], limits: Limits) -> Judg
     return Judgement(finding, equal, accept)
 
 
+def too_slow(speed: float, floor: float | None) -> str | None:
+    """What is wrong with that many tokens/s, if anything."""
+    if floor is None or speed >= floor:
+        return None
+    return f"{speed:.1f} tokens/s, where the release before and its speed-floor ask for at least {floor:.1f}"
+
+
 def accept_length(answers: list[dict[str, Any]]) -> float | None:
     """Tokens a verify step over all answers; None if there was no verify step."""
     steps = sum(answer["meta_info"].get("spec_verify_ct") or 0 for answer in answers)

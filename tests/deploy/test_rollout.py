@@ -65,6 +65,20 @@ def test_a_bad_release_goes_back_to_the_old_one(host: Sandbox, inputs_of: Make, 
     assert facts.verdicts[bad.release].proved is False
 
 
+def test_a_release_far_slower_than_the_one_before_goes_back(host: Sandbox, inputs_of: Make, capsys) -> None:
+    first = inputs_of()
+    assert verbs.apply(host, first, json=True) == 0, "there is none to compare with"
+    verdict = host.facts().verdicts[first.release]
+    assert verdict.tokens_per_second > 0
+    host.judge(dataclasses.replace(verdict, tokens_per_second=1e12))
+    capsys.readouterr()
+    assert verbs.apply(host, inputs_of(ACCEPT=2), json=True) == 3
+    failure = json.loads(capsys.readouterr().out)["failure"]
+    said = r"probe: [\d.]+ tokens/s, where the release before and its speed-floor ask for at least 1000000\.0"
+    assert re.fullmatch(said, failure)
+    assert host.facts().serves(first.release)
+
+
 def test_the_first_release_has_nothing_to_go_back_to(host: Sandbox, inputs_of: Make, capsys) -> None:
     assert verbs.apply(host, inputs_of(LOSSY=True), json=False) == 4
     assert "A PERSON IS NEEDED" in capsys.readouterr().err

@@ -45,3 +45,8 @@ def test_too_good_is_not_believed() -> None:
 def test_a_missing_answer_is_no_pass() -> None:
     with pytest.raises(ValueError):
         semantic.judge(PROBES, answers(PROBES.outputs[0]), LIMITS)
+
+
+def test_too_slow() -> None:
+    assert semantic.too_slow(1.0, None) is None and semantic.too_slow(50.0, 50.0) is None
+    assert semantic.too_slow(49.9, 50.0) == "49.9 tokens/s, where the release before and its speed-floor ask for at least 50.0"

@@ -127,7 +127,7 @@ def die_after(steps: int) -> None:
 
 def make_entry(root: Path, **more: object) -> Entry:
     """An inventory entry with short limits, but not so short that a busy machine meets them."""
-    limits = Limits(start=20, drain=2, answer=20, accept_min=1.0, accept_max=8.0)
+    limits = Limits(start=20, drain=2, answer=20, accept_min=1.0, accept_max=8.0, speed_floor=1e-6)
     given = {"profile": "cpu", "pair": "pair", "slots": slots(), "limits": limits, **more}
     return Entry(name="sandbox", transport="local", root=root, **given)
 

@@ -16,7 +16,7 @@ SILENCE = 12.0
 
 def make_entry(host: Machine, **more: object) -> Entry:
     """An entry with short limits for a host that ~/.ssh/config knows."""
-    limits = Limits(start=60, drain=2, answer=5, accept_min=1.0, accept_max=8.0, silence=SILENCE)
+    limits = Limits(start=60, drain=2, answer=5, accept_min=1.0, accept_max=8.0, speed_floor=1e-6, silence=SILENCE)
     return Entry(
         name=host.name,
         transport="ssh",
