@@ -51,6 +51,8 @@ class Facts:
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     topologies: dict[str, tuple[Slot, ...]] = field(default_factory=dict)  # whole release -> its slots
     instances: dict[str, Instance] = field(default_factory=dict)  # slot -> its server
+    inputs: dict[str, str] = field(default_factory=dict)  # of the current release: input -> its digest
+    texts: dict[str, str] = field(default_factory=dict)  # of the current release: files of units/ and env/ -> contents
     stranger: str | None = None  # who holds a wanted port, when it is not one of the instances
 
     def proved(self, release: str | None) -> bool:

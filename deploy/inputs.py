@@ -123,3 +123,20 @@ def environment(inputs: Inputs, layout: Layout, slot: Slot) -> dict[str, str]:
     if entry.remote:  # nothing of this machine's
         base = {name: value for name, value in base.items() if name not in overlay.engine.INHERITED} | _BARE
     return unit.environment({**base, **dict(entry.environment)}, layout, slot, inputs.release)
+
+
+def texts(inputs: Inputs, layout: Layout) -> dict[str, str]:
+    """The release's units and environment: path under its folder -> contents."""
+    entry, release = inputs.entry, inputs.release
+    folder = layout.release(release)
+    made = {f"units/{entry.service}@.service": unit.template(entry, layout.root)} if entry.remote else {}
+    for slot in entry.slots:
+        argv = [word.replace(unit.RELEASE, str(folder)) for word in unit.command(inputs.python, inputs.arguments, slot, release)]
+        file = f"env/{slot.name}.env"
+        made[file] = unit.environment_file(environment(inputs, layout, slot))
+        if entry.remote:
+            made[f"units/{slot.name}"] = unit.script(argv)
+        else:
+            document = unit.engine(argv, folder / file, entry, release)
+            made[f"units/{slot.name}.json"] = json.dumps(document, indent=1) + "\n"
+    return made

@@ -76,6 +76,8 @@ class LocalHost(ABC):
             verdicts=self._verdicts(),
             topologies=topologies,
             instances=instances,
+            inputs=self.manifest(current).inputs if current in topologies else {},
+            texts=self._texts(current) if current in topologies else {},
             stranger=self._stranger(self.entry.slots),
         )
 
@@ -142,6 +144,14 @@ class LocalHost(ABC):
             return ()
         whole = [path for path in self.layout.releases.iterdir() if not path.name.startswith(".") and manifest.load(path)]
         return tuple(path.name for path in sorted(whole, key=lambda path: -(path / "manifest.json").stat().st_mtime))
+
+    def _texts(self, release: str) -> dict[str, str]:
+        folder = self.layout.release(release)
+        return {
+            path.relative_to(folder).as_posix(): path.read_text()
+            for part in ("units", "env")
+            for path in (folder / part).iterdir()
+        }
 
     def _verdicts(self) -> dict[str, Verdict]:
         found = (Verdict(**json.loads(file.read_text())) for file in self.layout.verdicts.glob("*.json"))

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy import digest, manifest, staging, unit
-from deploy.inputs import HOOK, Inputs, environment
+from deploy import digest, manifest, staging
+from deploy.inputs import HOOK, Inputs, texts
 from deploy.layout import Layout
 from deploy.store import sha_of
 from tools.paths import CACHE
@@ -73,13 +73,7 @@ def pack(inputs: Inputs, layout: Layout) -> Parcel:
         for path in digest.files(model):
             items[f"models/{path.relative_to(inputs.pair.folder).as_posix()}"] = _item(path)
     items["probes.json"] = _item(inputs.pair.probes)
-    folder = layout.release(inputs.release)
-    texts = {f"units/{inputs.entry.service}@.service": unit.template(inputs.entry, layout.root)}
-    for slot in inputs.entry.slots:
-        argv = unit.command(inputs.python, inputs.arguments, slot, inputs.release)
-        texts[f"units/{slot.name}"] = unit.script([word.replace(unit.RELEASE, str(folder)) for word in argv])
-        texts[f"env/{slot.name}.env"] = unit.environment_file(environment(inputs, layout, slot))
-    for name, text in texts.items():
+    for name, text in texts(inputs, layout).items():
         items[name] = _text(text.encode())
     items["manifest.json"] = _text(manifest.dump(staging.describe(inputs, files, len(overlaid))))
     return Parcel(inputs.release, items)

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from deploy import diff
 from deploy.facts import Facts
-from deploy.inputs import Inputs
+from deploy.inputs import Inputs, texts
 from deploy.inventory import Entry
+from deploy.layout import Layout
 from deploy.slot import Slot, words
 from deploy.steps import Step
 from deploy.steps.gates import Health, Probe, Prove
@@ -45,7 +47,7 @@ def apply(inputs: Inputs, facts: Facts) -> Plan:
         return _keep(entry, release, facts)
     fallback = facts.fallback if facts.fallback != release else None
     staged = release in facts.releases
-    steps: list[Step] = [Check(release) if staged else Stage(inputs)]
+    steps: list[Step] = [Check(release) if staged else Stage(inputs, _differences(inputs, facts))]
     steps += _roll(entry, release, entry.slots, facts, fallback)
     steps += [Prune(entry.keep, frozenset(filter(None, (release, fallback))))]
     return Plan(release, _headline(release, facts, staged, fallback), tuple(steps), fallback)
@@ -125,6 +127,13 @@ def _roll(entry: Entry, release: str, wanted: tuple[Slot, ...], facts: Facts, fa
     for name in list(there):
         end(name)
     return [*steps, Switch(release, fallback, facts.previous), *([Confirm()] if entry.remote else [])]
+
+
+def _differences(inputs: Inputs, facts: Facts) -> tuple[str, ...]:
+    if facts.current not in facts.releases:
+        return ()
+    new = texts(inputs, Layout(inputs.entry.root.resolve()))
+    return tuple(diff.lines(facts.current, facts.texts, facts.inputs, inputs.release, new, inputs.digests))
 
 
 def _floor(entry: Entry, slot: Slot, facts: Facts, before: str | None) -> float | None:

@@ -8,13 +8,12 @@ depends on nothing here, and costs little. Nothing in it is ever written again.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 from pathlib import Path
 
-from deploy import digest, manifest, switch, unit
-from deploy.inputs import HOOK, Inputs, environment
+from deploy import digest, manifest, switch
+from deploy.inputs import HOOK, Inputs, texts
 from deploy.layout import Layout
 from deploy.manifest import Manifest
 from tools.cli import UserError
@@ -104,14 +103,10 @@ def describe(inputs: Inputs, files: dict[str, str], linked: int) -> Manifest:
 
 
 def _write_units(inputs: Inputs, layout: Layout, temporary: Path) -> None:
-    release = inputs.release
     for name in ("units", "env"):
         (temporary / name).mkdir()
-    for slot in inputs.entry.slots:
-        (temporary / "env" / f"{slot.name}.env").write_text(unit.environment_file(environment(inputs, layout, slot)))
-        argv = unit.command(inputs.python, inputs.arguments, slot, release)
-        document = unit.engine(argv, layout.release(release) / "env" / f"{slot.name}.env", inputs.entry, release)
-        (temporary / "units" / f"{slot.name}.json").write_text(json.dumps(document, indent=1) + "\n")
+    for name, text in texts(inputs, layout).items():
+        (temporary / name).write_text(text)
 
 
 def verify(files: dict[str, str], expected: dict[str, str]) -> None:

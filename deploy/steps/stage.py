@@ -15,6 +15,7 @@ class Stage(Step):
 
     name = "stage"
     inputs: Inputs
+    differs: tuple[str, ...] = ()  # from the current release, in lines
 
     def describe(self) -> str:
         return f"lay out release {self.inputs.release}"
@@ -24,7 +25,7 @@ class Stage(Step):
         for patch, changes in self.inputs.patches:
             lines.append(patch)
             lines += [f"  {change.file}  +{change.added} -{change.removed}" for change in changes]
-        return tuple(lines) or ("the series is empty: SGLang as it was released",)
+        return (*(lines or ["the series is empty: SGLang as it was released"]), *self.differs)
 
     def apply(self, host: Host) -> str:
         made = host.stage(self.inputs)
