@@ -18,7 +18,8 @@ force   = $(if $(call given,FORCE),--force)
 profile = $(if $(call given,PROFILE),--profile '$(PROFILE)')
 site    = $(if $(call given,SITE),'$(SITE)',--profile '$(or $(call given,PROFILE),cpu)')
 save    = $(if $(call given,SAVE),--save '$(SAVE)')
-bench_option = $(if $(call given,$1),--$(shell echo $1 | tr A-Z a-z) '$($1)')
+# Not by `given`, for which 0 is no value.
+bench_option = $(if $(filter command,$(origin $1)),--$(shell echo $1 | tr A-Z a-z) '$($1)')
 gpu     = $(if $(call given,GPU),--gpu '$(GPU)')
 
 # The environment is the lock's alone: nothing of the caller's Python settings comes in.
@@ -93,7 +94,7 @@ bench: $(PY) ## measure AR, DFLASH and DDTREE and draw a page; HOST=x: what serv
 	    bench_option,$(o))) $(json)
 
 bench-compare: $(PY) ## two measurements side by side, and which differences are more than chance: A=one.json B=other.json
-	$(RUN) tools.bench compare $(if $(call given,A),'$(A)') $(if $(call given,B),'$(B)') $(json)
+	$(RUN) tools.bench compare $(if $(call given,A),--a '$(A)') $(if $(call given,B),--b '$(B)') $(json)
 
 # Without a path in ARGS in two processes. Picked tests run in one, which starts sooner, and takes -s and --pdb.
 test: $(PY) ## every test; ARGS='tests/snapshot -k hostile' picks some

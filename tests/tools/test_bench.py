@@ -183,10 +183,10 @@ def test_a_host_whose_server_could_not_be_brought_back_is_left_alone(entry: Entr
         (["run", "--prompts", "400"], "PROMPTS is 400, the pair qwen3-tiny has 64"),
         (["run", "--all"], "ALL=1 is for hosts over SSH"),
         (["run", "--host", "nobody"], "hosts.toml has no host 'nobody'"),
-        (["compare", "one.json"], "the following arguments are required: b"),
-        (["compare", "absent.json", "absent.json"], "absent.json can't be read"),
-        (["compare", "README.md", "README.md"], "README.md is not JSON"),
-        (["compare", "snapshot/0.5.11/manifest.json"] * 1 + ["snapshot/0.5.11/manifest.json"], "not a measurement of this"),
+        (["compare", "--b", "one.json"], "two measurements are needed, the JSON files of two runs: A=one.json B=other.json"),
+        (["compare", "--a", "absent.json", "--b", "x"], "absent.json can't be read"),
+        (["compare", "--a", "README.md", "--b", "x"], "README.md is not JSON"),
+        (["compare", "--a", "snapshot/0.5.11/manifest.json", "--b", "x"], "not a measurement of this"),
     ],
 )
 def test_mistakes_are_one_sentence(words: list[str], says: str) -> None:

@@ -32,8 +32,8 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--json", action="store_true", help="print the document instead of the tables")
     text = "two measurements side by side, and which differences are more than chance"
     command = commands.add_parser("compare", help=text, description=text)
-    command.add_argument("a", type=Path, help="the JSON file of a measurement")
-    command.add_argument("b", type=Path, help="of the other one")
+    command.add_argument("--a", type=Path, help="the JSON file of a measurement")
+    command.add_argument("--b", type=Path, help="of the other one")
     command.add_argument("--json", action="store_true", help="one JSON document on standard output")
     return top
 
@@ -72,6 +72,8 @@ def main() -> int:
     for ending in (signal.SIGTERM, signal.SIGHUP):  # like ^C: a host that was taken over is brought back
         signal.signal(ending, signal.default_int_handler)
     if args.verb == "compare":
+        if args.a is None or args.b is None:
+            raise UserError("two measurements are needed, the JSON files of two runs: A=one.json B=other.json", 2)
         return compare.run(document.load(args.a), document.load(args.b), json=args.json)
     entry = inventory.load(args.host, file=args.inventory, port=os.environ.get("PORT"))
     if args.all and not entry.remote:
