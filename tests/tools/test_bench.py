@@ -195,6 +195,13 @@ def test_mistakes_are_one_sentence(words: list[str], says: str) -> None:
     assert done.stderr.count("error:") == 1
 
 
+def test_make_passes_every_option_on_zeros_as_well() -> None:
+    words = ["HOST=x", "ALL=1", "TEMPERATURES=0", "ROUNDS=0", "BATCHES=1,2", "OUT=a b"]
+    said = subprocess.run(["make", "-n", "bench", *words], cwd=REPO, capture_output=True, text=True, timeout=60, check=True)
+    expected = "--host x --all --batches 1,2 --temperatures 0 --rounds 0 --out a b"
+    assert " ".join(said.stdout.split("tools.bench run")[1].replace("'", "").split()) == expected
+
+
 def made(speeds: list[float], name: str = "DFLASH") -> dict:
     rounds = [measure.Round(1.0, int(speed), 10) for speed in speeds]
     load = {"temperatures": [0], "batches": [1], "rounds": len(speeds), "prompts": 1, "tokens": 1}
