@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import time
 from collections.abc import Iterator
@@ -29,6 +31,10 @@ _RUNS = STORE / "hosts" / "runs"
 _NETWORK = "10.77.0"
 _HIERARCHIES = ("/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup")
 _CLONE_NEWNET = 0x40000000
+#: ext4's way to lose what is not on the disk (_IOR('X', 125, u32)), without writing its journal first.
+_SHUTDOWN, _NOLOGFLUSH = 0x8004587D, 2
+#: What a host with a disk has on it, under the names there.
+_ON_DISK = {"opt": "/opt", "units": "/etc/systemd/system"}
 #: How the container's own loop is told from a shutdown: a reboot ends nspawn with 133.
 _LOOP = 'for c; do [ "$c" = -- ] && break; shift; echo $$ > "$c"; done; shift; while :; do "$@"; [ $? = 133 ] || exit; done'
 
@@ -78,9 +84,9 @@ class Site:
 
 
 class Machine:
-    """One host. `systemd=False`: only its SSH server runs."""
+    """One host. `systemd=False`: only its SSH server runs. `disk`: /opt and its units lie on an ext4 file system of its own."""
 
-    def __init__(self, site: Site, name: str, number: int, *, systemd: bool = True) -> None:
+    def __init__(self, site: Site, name: str, number: int, *, systemd: bool = True, disk: bool = False) -> None:
         self.site, self.name, self.number, self.systemd = site, name, number, systemd
         self.address = f"{_NETWORK}.{number}"
         self.folder = site.folder / name
@@ -93,6 +99,8 @@ class Machine:
         layers = f"lowerdir={site.base},upperdir={self.folder}/upper,workdir={self.folder}/work"
         _run("mount", "-t", "overlay", self.namespace, "-o", layers, str(self.root))
         self._furnish()
+        if disk:
+            self._add_disk()
         _run("ip", "netns", "add", self.namespace)
         _run("ip", "-n", self.namespace, "link", "set", "lo", "up")
         peer = ("type", "veth", "peer", "name", "host0", "netns", self.namespace)
@@ -116,6 +124,43 @@ class Machine:
             (ssh / "authorized_keys").write_text(public)
             for path in (ssh, ssh / "authorized_keys"):
                 os.chown(path, owner, owner)
+
+    @property
+    def disk(self) -> Path:
+        """Where the test sees the disk."""
+        return self.folder / "disk"
+
+    def _add_disk(self) -> None:
+        image = self.folder / "disk.img"
+        self.disk.mkdir()
+        with open(image, "wb") as file:
+            file.truncate(1 << 30)
+        _run("mkfs.ext4", "-q", "-F", "-N", "8192", "-E", "lazy_itable_init=1,lazy_journal_init=1", str(image))
+        self._mount_disk()
+        for name, place in _ON_DISK.items():
+            shutil.copytree(self.root / place[1:], self.disk / name, symlinks=True)
+            self.binds.append(f"--bind={self.disk / name}:{place}")
+        os.sync()
+
+    def _mount_disk(self) -> None:
+        # The journal waits for an fsync: what nobody asked to be on the disk is lost for certain.
+        # A device of its own each time: a host beside this one may still hold the dead file system, which `-o loop` would find.
+        image = str(self.folder / "disk.img")
+        device = subprocess.run(["losetup", "--find", "--show", image], capture_output=True, text=True, check=True).stdout.strip()
+        _run("mount", "-o", "commit=600", device, str(self.disk))
+        _run("losetup", "--detach", device)  # once nobody has it mounted
+
+    def lose_power(self) -> None:
+        """What is not on the disk is lost; then it starts again."""
+        handle = os.open(self.disk, os.O_RDONLY)
+        try:
+            fcntl.ioctl(handle, _SHUTDOWN, struct.pack("I", _NOLOGFLUSH))
+        finally:
+            os.close(handle)
+        self.kill()
+        _run("umount", "--lazy", str(self.disk))
+        self._mount_disk()
+        self.boot()
 
     def new_host_key(self) -> None:
         """Another host key; a running server has it after a reload."""

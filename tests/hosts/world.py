@@ -42,3 +42,20 @@ def served(host: Machine, port: int = PORT) -> str:
     """The release that the host's server on that port says it is."""
     code = f"import json,urllib.request as u; print(json.load(u.urlopen('http://127.0.0.1:{port}/model_info'))['weight_version'])"
     return host.sh(f'python3 -c "{code}"')
+
+
+def answers() -> str:
+    """A command that says whether a server answers there."""
+    return f"python3 -c \"import urllib.request as u; u.urlopen('http://127.0.0.1:{PORT}/health')\""
+
+
+def see_whole(host: Machine) -> None:
+    """Every file of every release that has its name is as its manifest says, seen by the test's own eyes."""
+    code = (
+        "import hashlib, json, pathlib\n"
+        f"for made in pathlib.Path('{ROOT}/releases').glob('[!.]*'):\n"
+        " for name, sha in json.loads((made / 'manifest.json').read_text())['files'].items():\n"
+        "  assert hashlib.sha256((made / 'site' / name).read_bytes()).hexdigest() == sha, made / name\n"
+        " assert all(path.stat().st_size for path in made.rglob('*') if path.is_file() and path.name != '__init__.py'), made\n"
+    )
+    host.sh("python3 -", input=code.encode())
