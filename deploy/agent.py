@@ -144,11 +144,10 @@ class Agent:
         finally:
             self.taken.set()
 
-    @staticmethod
-    def _failure(error: UserError | OSError) -> dict[str, Any]:
+    def _failure(self, error: UserError | OSError) -> dict[str, Any]:
         if isinstance(error, UserError):
             return {"error": str(error), "code": error.code}
-        where = f": {error.filename}" if error.filename else ""
+        where = f": {error.filename or f'under {self.host.layout.root}'}"  # a write tells no name
         return {"error": f"{error.strerror or error}{where}", "code": 1}
 
     def _hold(self, verb: str) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
+from deploy import remote
 from deploy.inputs import Inputs
 from deploy.inventory import Entry, Limits
 from tests.deploy import world
@@ -59,3 +63,14 @@ def see_whole(host: Machine) -> None:
         " assert all(path.stat().st_size for path in made.rglob('*') if path.is_file() and path.name != '__init__.py'), made\n"
     )
     host.sh("python3 -", input=code.encode())
+
+
+def impatient(shorter: dict[str, tuple[str, str]]) -> Callable[[], bytes]:
+    """Instead of `deploy.remote.program`: the agent with shorter deadlines, by file what stands there and what instead."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(remote.program())) as old, zipfile.ZipFile(made, "w") as new:
+        for name in old.namelist():
+            text, (before, after) = old.read(name).decode(), shorter.get(name, ("", ""))
+            assert before in text
+            new.writestr(name, text.replace(before, after) if before else text)
+    return made.getvalue
