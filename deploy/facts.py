@@ -5,9 +5,11 @@ A host has slots, each with one server; `instances` is what is or was started in
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
+from deploy.gpus import Gpu
 from deploy.slot import Slot
 
 
@@ -54,6 +56,7 @@ class Facts:
     inputs: dict[str, str] = field(default_factory=dict)  # of the current release: input -> its digest
     texts: dict[str, str] = field(default_factory=dict)  # of the current release: files of units/ and env/ -> contents
     stranger: str | None = None  # who holds a wanted port, when it is not one of the instances
+    gpus: tuple[Gpu, ...] = ()  # that are wanted
 
     def proved(self, release: str | None) -> bool:
         """Whether `release` once passed every gate on this host."""
@@ -95,4 +98,5 @@ def as_json(facts: Facts) -> dict[str, Any]:
         "instances": [{"instance": name, **vars(instance)} for name, instance in facts.instances.items()],
         "proved": facts.proved(facts.current),
         "accept_length": verdict.accept_length if verdict else None,
+        "gpus": [dataclasses.asdict(gpu) for gpu in facts.gpus],
     }

@@ -72,6 +72,14 @@ class Entry:
         return self.slots[0].port
 
     @property
+    def gpus(self) -> tuple[int, ...]:
+        """The GPUs that must be there: the slots' own, else as many as there are ranks; none without CUDA."""
+        if not re.match(r"cu\d", self.profile):
+            return ()
+        given = tuple(gpu for slot in self.slots for gpu in slot.gpus)
+        return given or tuple(range(sum(slot.tp for slot in self.slots)))
+
+    @property
     def remote(self) -> bool:
         """Whether it is another machine."""
         return self.transport == "ssh"

@@ -7,6 +7,7 @@ restarts, or a host that reboots in the middle of a rollout, runs what was prove
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import platform
 import shutil
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy import manifest, revert, switch, systemd, vram
+from deploy import gpus, manifest, revert, switch, systemd, vram
 from deploy.facts import Facts, Instance
 from deploy.local import LocalHost
 from deploy.manifest import Manifest
@@ -31,6 +32,7 @@ class Seat:
     service: str
     drain: float  # seconds
     slots: tuple[Slot, ...] = ()  # that are wanted
+    gpus: tuple[int, ...] = ()  # likewise
 
 
 class Machine(LocalHost):
@@ -58,7 +60,13 @@ class Machine(LocalHost):
 
     def facts(self) -> Facts:
         systemd.require()
-        return super().facts()
+        facts = super().facts()
+        if not self.entry.gpus:
+            return facts
+        verdict = self.layout.verdicts / f"{facts.current}.json"
+        since = verdict.stat().st_mtime if verdict.exists() else None  # what it says of the time is by its controller's clock
+        own = {pid for slot in facts.instances for pid in self.processes(slot)}
+        return dataclasses.replace(facts, gpus=gpus.read(self.entry.gpus, own, since))
 
     def instance(self, slot: str) -> Instance:
         systemd.require()

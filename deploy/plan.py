@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from deploy import diff
+from deploy import diff, preflight
 from deploy.facts import Facts
 from deploy.inputs import Inputs, texts
 from deploy.inventory import Entry
@@ -32,6 +32,7 @@ class Plan:
     summary: str
     steps: tuple[Step, ...]
     fallback: str | None
+    warnings: tuple[str, ...] = ()
 
     @property
     def changes(self) -> bool:
@@ -41,7 +42,7 @@ class Plan:
 
 def apply(inputs: Inputs, facts: Facts) -> Plan:
     """The plan that makes the release of `inputs` serve."""
-    refuse_stranger(facts)
+    refuse(inputs.entry, facts)
     entry, release = inputs.entry, inputs.release
     if facts.current == release and facts.proved(release) and release in facts.releases:
         return _keep(entry, release, facts)
@@ -50,12 +51,12 @@ def apply(inputs: Inputs, facts: Facts) -> Plan:
     steps: list[Step] = [Check(release) if staged else Stage(inputs, _differences(inputs, facts))]
     steps += _roll(entry, release, entry.slots, facts, fallback)
     steps += [Prune(entry.keep, frozenset(filter(None, (release, fallback))))]
-    return Plan(release, _headline(release, facts, staged, fallback), tuple(steps), fallback)
+    return Plan(release, _headline(release, facts, staged, fallback), tuple(steps), fallback, preflight.warnings(facts.gpus))
 
 
 def rollback(entry: Entry, facts: Facts, to: str | None) -> Plan:
     """The plan that goes back to `to`, or to the previous release, with the slots that it had: through the same gates."""
-    refuse_stranger(facts)
+    refuse(entry, facts)
     release = to or facts.previous
     if release is None:
         raise UserError("there is no previous release to go back to")
@@ -65,13 +66,14 @@ def rollback(entry: Entry, facts: Facts, to: str | None) -> Plan:
         return _keep(entry, release, facts)
     fallback = facts.fallback if facts.fallback != release else None
     steps = [Check(release), *_roll(entry, release, facts.topologies[release], facts, fallback)]
-    return Plan(release, f"back to release {release}", tuple(steps), fallback)
+    return Plan(release, f"back to release {release}", tuple(steps), fallback, preflight.warnings(facts.gpus))
 
 
-def refuse_stranger(facts: Facts) -> None:
-    """Nothing is begun while somebody else holds a server's port."""
+def refuse(entry: Entry, facts: Facts) -> None:
+    """Nothing is begun while somebody else holds a server's port, or without a GPU that is wanted."""
     if facts.stranger:
         raise UserError(facts.stranger)
+    preflight.require(entry, facts.gpus)
 
 
 def _keep(entry: Entry, release: str, facts: Facts) -> Plan:
@@ -98,8 +100,10 @@ def _keep(entry: Entry, release: str, facts: Facts) -> Plan:
         steps += [Start(slot.name, release, True, why), *look, Probe(slot.name, release)]
         again.append(f"{words(slot.name)} of {release} is started again, {why}")
     if not again:
-        return Plan(release, f"nothing changes: release {release} is current and serves", tuple(steps), None)
-    return Plan(release, f"no new release: {'; '.join(again)}", (Check(release), *steps), None)
+        said = f"nothing changes: release {release} is current and serves"
+    else:
+        said, steps = f"no new release: {'; '.join(again)}", [Check(release), *steps]
+    return Plan(release, said, tuple(steps), None, preflight.warnings(facts.gpus))
 
 
 def _roll(entry: Entry, release: str, wanted: tuple[Slot, ...], facts: Facts, fallback: str | None) -> list[Step]:
@@ -165,6 +169,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "changes": plan.changes,
         "restarts": [step.instance for step in plan.steps if isinstance(step, Start)],
         "fallback": plan.fallback,
+        "warnings": list(plan.warnings),
         "steps": [
             {
                 "name": step.name,

@@ -57,7 +57,10 @@ _TRAVELS = (
     "tools/__init__.py",
     "tools/errors.py",
     "deploy/__init__.py",
-    *[f"deploy/{name}.py" for name in ("agent", "audit", "digest", "facts", "http", "layout", "local", "lock", "machine")],
+    *[
+        f"deploy/{name}.py"
+        for name in ("agent", "audit", "digest", "facts", "gpus", "http", "layout", "local", "lock", "machine")
+    ],
     *[f"deploy/{name}.py" for name in ("manifest", "pairs", "ports", "proof", "revert", "slot", "store", "switch", "systemd")],
     *[f"deploy/{name}.py" for name in ("vram", "wire")],
 )
@@ -98,7 +101,8 @@ class Link:
         self._writing = threading.Lock()
         code = program()
         seat = {
-            "root": str(entry.root), "service": entry.service, "drain": entry.limits.drain, "slots": wire.dump(entry.slots)
+            "root": str(entry.root), "service": entry.service, "drain": entry.limits.drain, "slots": wire.dump(entry.slots),
+            "gpus": entry.gpus,
         }  # fmt: skip
         hello = json.dumps({"seat": seat, "by": lock.who(), "session": session})
         threading.Thread(target=self._listen, daemon=True).start()

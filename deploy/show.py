@@ -12,7 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
+from deploy import preflight
 from deploy.facts import Facts
+from deploy.gpus import Gpu
 from deploy.inventory import Entry
 from deploy.plan import Plan
 from deploy.rollout import Ending, Recap, Row
@@ -40,6 +42,8 @@ def plan(plan: Plan, host: str) -> None:
         print(f"{host}: {plan.summary}")
         for step in plan.steps:
             print(f"  {step.name:<7} {step.describe()}", *step.details(), sep="\n            ")
+        for line in plan.warnings:
+            print(f"  warning {line}")
         print(f"  {last}")
         return
     tree = Tree(f"[bold]{escape(host)}[/]: {escape(plan.summary)}")
@@ -48,6 +52,8 @@ def plan(plan: Plan, host: str) -> None:
         for line in step.details():
             under = branch.children[-1] if line.startswith(" ") else branch
             under.add(escape(line.strip()))
+    for line in plan.warnings:
+        tree.add(f"[bold yellow]warning[/] {escape(line)}")
     tree.add(f"[yellow]{escape(last)}[/]")
     out.print(tree)
 
@@ -141,9 +147,15 @@ def status(facts: Facts, host: str, endpoints: dict[str, str], served: dict[str,
     if not facts.instances:
         lines.append(("server", facts.stranger or "none was started"))
     lines.append(("releases", ", ".join(facts.releases) or "none"))
+    lines += [(f"GPU {gpu.index}", _gpu(gpu)) for gpu in facts.gpus]
+    lines += [("warning", line) for line in preflight.warnings(facts.gpus)]
     out.print(f"[bold]{escape(host)}[/]")
     for name, text in lines:
         out.print(f"  [bold]{name:<15}[/] {escape(text)}")
+
+
+def _gpu(gpu: Gpu) -> str:
+    return gpu.fault or f"{gpu.name}, driver {gpu.driver}, {gpu.used} of {gpu.total} MiB in use, {gpu.uuid}"
 
 
 def _where(row: Row) -> str:

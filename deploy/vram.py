@@ -4,19 +4,20 @@ smaller rest. Bounded, and by nvidia-smi alone; a host without it has nothing to
 
 from __future__ import annotations
 
-import subprocess
 import time
 
-#: Used MiB that an idle GPU may have, and seconds: for a look, between two, of no change that count as the end, in all.
-IDLE, LOOK, PAUSE, STILL, LONGEST = 1024, 10.0, 0.5, 5.0, 60.0
+from deploy import gpus
+
+#: Used MiB that an idle GPU may have, and seconds: between two looks, of no change that count as the end, in all.
+IDLE, PAUSE, STILL, LONGEST = 1024, 0.5, 5.0, 60.0
 
 
-def wait(gpus: tuple[int, ...]) -> None:
+def wait(wanted: tuple[int, ...]) -> None:
     """Wait until the GPUs are idle, or what is used no longer changes: that is another's."""
     begin = since = time.monotonic()
     last = None
-    while gpus and (now := time.monotonic()) - begin < LONGEST:
-        used = [_used(gpu) for gpu in gpus]
+    while wanted and (now := time.monotonic()) - begin < LONGEST:
+        used = [_used(gpu) for gpu in wanted]
         if all(one is None or one <= IDLE for one in used):
             return
         if used != last:
@@ -28,9 +29,7 @@ def wait(gpus: tuple[int, ...]) -> None:
 
 def _used(gpu: int) -> int | None:
     """MiB in use on one GPU, asked alone: a dead one spoils a question about all. None: not known."""
-    query = ["nvidia-smi", f"--id={gpu}", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     try:
-        said = subprocess.run(query, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=LOOK, check=True).stdout
-        return int(said.strip())
-    except (OSError, ValueError, subprocess.SubprocessError):
+        return int(gpus.query(gpu, "gpu", "memory.used")[0][0])
+    except (gpus.NoAnswer, LookupError, ValueError):
         return None
