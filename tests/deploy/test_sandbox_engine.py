@@ -87,6 +87,11 @@ def test_apply_again_lossy_rollback_status_stop(entry: Entry, tmp_path: Path, ca
     assert answer["usage"]["completion_tokens"] == 16
     assert answer["metadata"]["weight_version"] == first.release
 
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 9}, "ok": {"type": "boolean"}}}
+    wanted = {"type": "json_schema", "json_schema": {"name": "it", "schema": schema | {"required": ["n", "ok"]}}}
+    choice = post(host, "/v1/completions", body | {"max_tokens": 200, "response_format": wanted})["choices"][0]
+    assert choice["finish_reason"] == "stop" and set(json.loads(choice["text"])) == {"n", "ok"}
+
     pid = host.instance(ENGINE).pid
     assert verbs.apply(host, inputs.gather(entry), json=False) == 0
     assert f"nothing changes: release {first.release} is current and serves" in capsys.readouterr().out
