@@ -71,13 +71,15 @@ def generate(
         # Answered at the start of a turn of the scheduler's loop, at whose end it checks: so the turns before are whole.
         engine.loop.run_until_complete(engine.tokenizer_manager.get_internal_state())
     engine.shutdown()
-    return [{"text": answer["text"], "output_ids": answer["output_ids"], "meta": answer["meta_info"]} for answer in answers]
+    wanted = {"text": "text", "output_ids": "output_ids", "meta": "meta_info", "pieces": "pieces"}
+    return [{name: answer.get(key) for name, key in wanted.items()} for answer in answers]
 
 
 async def _arriving(engine, requests: list[dict], every: int, abort_after: int) -> list[dict]:
     """Answers to streamed requests that start one by one, each after `every` more pieces of output of those before.
 
     With `abort_after` every third request is aborted after so many pieces, and its answer is what it had by then.
+    An answer's `pieces` are the text as it was after each of them.
     """
     pieces, ended, changed = 0, 0, asyncio.Condition()
 
@@ -85,9 +87,10 @@ async def _arriving(engine, requests: list[dict], every: int, abort_after: int) 
         nonlocal pieces, ended
         async with changed:
             await changed.wait_for(lambda: pieces >= number * every or ended == number)
-        answer, own = {}, 0
+        answer, own, texts = {}, 0, []
         async for piece in await engine.async_generate(**arguments, stream=True, rid=f"request-{number}"):
             answer, own = piece, own + 1
+            texts.append(piece["text"])
             async with changed:
                 pieces += 1
                 changed.notify_all()
@@ -96,7 +99,7 @@ async def _arriving(engine, requests: list[dict], every: int, abort_after: int) 
         async with changed:
             ended += 1
             changed.notify_all()
-        return answer
+        return answer | {"pieces": texts}
 
     return await asyncio.gather(*(one(number, arguments) for number, arguments in enumerate(requests)))
 

@@ -48,6 +48,7 @@ class Run:
     outputs: list[list[int]]
     text: list[str]
     meta: list[dict]  # SGLang's meta_info
+    pieces: list[list[str]]  # if streamed, the text after each piece of output
     log: Path
 
     @property
@@ -115,6 +116,7 @@ def generate(
         outputs=[answer["output_ids"] for answer in answers],
         text=[answer["text"] for answer in answers],
         meta=[answer["meta"] for answer in answers],
+        pieces=[answer["pieces"] or [] for answer in answers],
         log=log,
     )
 

@@ -13,6 +13,7 @@ the number of verify steps: outputs alone would not.
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -103,11 +104,18 @@ def test_a_seeded_sample_is_the_plain_samplers(seeded_tree) -> None:
     probability change places with the batch.
     """
     tree = seeded_tree()
-    plain = generate(tree, **SEEDS, engine=SEEDED)
+    logprobs = {"request": {"return_logprob": True, "top_logprobs_num": 2}}
+    plain = generate(tree, **SEEDS, **logprobs, engine=SEEDED)
     assert all(one != other for one, other in zip(plain.outputs[::2], plain.outputs[1::2], strict=True))
-    run = generate(tree, **SEEDS, engine=SEEDED | {"speculative_algorithm": "DDTREE", "speculative_ddtree_budget": 8})
+    ddtree = SEEDED | {"speculative_algorithm": "DDTREE", "speculative_ddtree_budget": 8}
+    run = generate(tree, **SEEDS, **logprobs, engine=ddtree)
     assert run.outputs == plain.outputs
     assert run.verify_steps < 0.8 * sum(map(len, run.outputs))
+    for found, want in zip(run.meta, plain.meta, strict=True):
+        # (logprob, token, None) of each token, after the temperature as in plain decoding.
+        found, want = ([*meta["output_token_logprobs"], *chain(*meta["output_top_logprobs"])] for meta in (found, want))
+        assert [entry[1] for entry in found] == [entry[1] for entry in want]
+        assert [entry[0] for entry in found] == pytest.approx([entry[0] for entry in want], abs=1e-3)
 
 
 def wrong(run: Run, plain: Run) -> int:

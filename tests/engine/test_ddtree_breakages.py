@@ -135,7 +135,7 @@ BREAKAGES = [
     ),
     Breakage(
         "tokens after the end are kept", INFO,
-        "                if req.finished():\n                    break\n",
+        "            if req.finished():\n                break\n",
         "",
         keeps_slots,
     ),

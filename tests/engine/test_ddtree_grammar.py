@@ -52,12 +52,25 @@ STRANGE = {
 }
 CHOICE = {"regex": r"(the quick brown (fox|dog)|def f[0-9]\(x\)|item [0-9]{1,3}), (true|false)( and (true|false)){1,3}"}
 EBNF = {"ebnf": 'root ::= "return x" (op term){1,5} "\\n"\nop ::= " + " | " - "\nterm ::= [0-9] | "(" [a-c]+ ")"'}
+#: Free text, but a number after each fox and one of two words after each item.
+TAG = {
+    "structural_tag": json.dumps(
+        {
+            "structures": [
+                {"begin": "fox", "schema": {"type": "integer"}, "end": " hops"},
+                {"begin": "item", "schema": {"enum": ["xx7", "yy8"]}, "end": ";"},
+            ],
+            "triggers": ["fox", "item"],
+        }
+    )
+}
 #: One batch with all of these side by side.
 KINDS = {
     "schema": ITEM,
     "strange schema": STRANGE,
     "regex": CHOICE,
     "ebnf": EBNF,
+    "structural tag": TAG,
     "no grammar": {},
     "past the end": ITEM | {"ignore_eos": True},
     # One penalty alone: SGLang keeps penalizers in a set, so the order of two that do not commute differs by process.
@@ -107,6 +120,8 @@ def test_outputs_are_what_their_grammar_says(tree: Run) -> None:
     tokens = {kind: sum(map(len, of_kind(tree.outputs, kind))) for kind in KINDS}
     assert steps["schema"] < 0.5 * tokens["schema"], "paths of several nodes reach the grammar's end"
     assert steps["strange schema"] > 0.8 * tokens["strange schema"], "nearly every node violates this one"
+    after = [rest for text in of_kind(tree.text, "structural tag") for rest in text.split("fox")[1:]]
+    assert len(after) >= 10 and all(re.match(r"-?[0-9]+( hops|$)", rest) for rest in after)
     free = of_kind(tree.outputs, "no grammar")
     assert sum(a != b for a, b in zip(free, of_kind(tree.outputs, "schema"), strict=True)) >= 10
 
@@ -128,12 +143,39 @@ def test_a_seeded_sample_is_the_plain_samplers(seeded_tree) -> None:
     assert len(set(found.text)) >= 10
 
 
+#: One request a prompt, of four kinds of grammar in turn, by their place in `CASES`.
+MIXED = [at * len(KINDS) + at % 4 for at in range(len(TEXTS))]
+
+
 def test_two_tensor_parallel_ranks_agree_with_one(patched_tree: Path, plain: Run) -> None:
-    kinds = list(KINDS)
-    mixed = [CASES[at * len(kinds) + at % 4] for at in range(len(TEXTS))]
-    want = [plain.outputs[at * len(kinds) + at % 4] for at in range(len(TEXTS))]
+    mixed = [CASES[at] for at in MIXED]
     two = run(patched_tree, DDTREE | {"tp_size": 2}, mixed, env={"SGLANG_CPU_OMP_THREADS_BIND": "0|1"})
-    assert two.outputs == want
+    assert two.outputs == [plain.outputs[at] for at in MIXED]
+
+
+def test_streamed_and_aborted_in_the_middle(patched_tree: Path, plain: Run) -> None:
+    found = run(patched_tree, DDTREE, [CASES[at] for at in MIXED], every=1, abort_after=2)
+    aborted = [meta["finish_reason"]["type"] == "abort" for meta in found.meta]
+    assert 3 <= sum(aborted) <= 7
+    for gone, output, at in zip(aborted, found.outputs, MIXED, strict=True):
+        assert output == plain.outputs[at][: len(output)]
+        assert gone or output == plain.outputs[at]
+
+
+def test_llguidance_masks_as_it_does_in_plain_decoding(patched_tree: Path, plain: Run) -> None:
+    """Its grammars hand out one buffer of masks again and again, and end by themselves.
+
+    In plain decoding a request without grammar then meets the mask that its row had last, so here it is compared with what
+    xgrammar gives.
+    """
+    kinds = [{"ignore_eos": False} | kind for _ in TEXTS for kind in (ITEM, STRANGE, CHOICE, {})]
+    want, found = (run(patched_tree, engine | {"grammar_backend": "llguidance"}, kinds) for engine in (PLAIN, DDTREE))
+    for at in range(3):
+        assert found.outputs[at::4] == want.outputs[at::4]
+    assert found.outputs[3::4] == of_kind(plain.outputs, "no grammar")
+    assert all(set(json.loads(text)) == {"name", "value", "ok"} for text in found.text[::4])
+    assert all(re.fullmatch(CHOICE["regex"], text) for text in found.text[2::4])
+    assert sum(meta["spec_verify_ct"] for meta in found.meta[::4]) < 0.5 * sum(map(len, found.outputs[::4]))
 
 
 def wrong(broken: Path, plain: Run) -> int:
@@ -153,5 +195,5 @@ def test_caught_a_mask_at_the_root_only(mutated_tree, plain: Run) -> None:
 
 
 def test_caught_a_token_accepted_twice(mutated_tree, plain: Run) -> None:
-    line = "                        req.grammar.accept_token(token_id)\n"
+    line = "                    req.grammar.accept_token(token_id)\n"
     assert wrong(mutated_tree(INFO, line, line * 2), plain) >= 10

@@ -37,7 +37,7 @@ TELL_TREES = (
     "        if self.tree is not None:\n"
     "            import json\n"
     "            rows = zip((r.rid for r in batch.reqs), *(x.tolist() for x in (self.tree.tokens, self.tree.parents,\n"
-    "                       target_predict)), num_accepted_drafts_per_req_cpu)\n"
+    "                       target_predict)), accepted.num_accepted_drafts)\n"
     "            print('\\nTREES ' + json.dumps(list(rows)), flush=True)\n"
     "        commit_lens = torch.tensor(commit_lens_cpu, dtype=torch.int32, device=device)\n",
 )

@@ -15,7 +15,7 @@ SETTINGS: list[tuple[dict, str | None]] = [
     ({"speculative_ddtree_budget": 2.5}, "--speculative-ddtree-budget"),
     ({"speculative_num_draft_tokens": 16}, "--speculative-num-draft-tokens"),
     ({"speculative_dflash_block_size": 1}, "--speculative-dflash-block-size"),
-    ({"page_size": 16}, "--page-size"),
+    ({"page_size": 16}, None),
     ({"attention_backend": "torch_native"}, "--attention-backend"),
     ({"decode_attention_backend": "fa3"}, "--attention-backend"),
     ({"linear_attn_prefill_backend": "flashinfer"}, "--linear-attn-backend"),
@@ -23,6 +23,8 @@ SETTINGS: list[tuple[dict, str | None]] = [
     ({"enable_two_batch_overlap": True}, "--enable-two-batch-overlap"),
     ({"grammar_backend": "outlines"}, "--grammar-backend"),
     ({"speculative_draft_model_path": None}, "--speculative-draft-model-path"),
+    ({"enable_dp_attention": True, "tp_size": 2, "dp_size": 2}, "--enable-dp-attention"),
+    ({"pp_size": 2}, "--pp-size"),
 ]
 
 
