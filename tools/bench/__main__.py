@@ -22,7 +22,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--host", default=inventory.DEFAULT, help="a host of the inventory (default: %(default)s)")
     command.add_argument("--inventory", type=Path, default=inventory.FILE, help="default: deploy/hosts.toml")
     command.add_argument("--all", action="store_true", help="take a host over: drain it, run every server in turn, bring it back")
-    command.add_argument("--batches", type=numbers(1, 4096), default=[1, 2, 4, 8], help="batch sizes (default: 1,2,4,8)")
+    command.add_argument("--batches", type=numbers(1, 4096), default=[1, 4, 8], help="batch sizes (default: 1,4,8)")
     command.add_argument("--temperatures", type=numbers(0.0, 100.0), default=[0.0, 1.0], help="default: 0,1")
     command.add_argument("--budgets", type=numbers(1, 1024), default=[15, 22, 64], help="DDTREE's (default: 15,22,64)")
     command.add_argument("--rounds", type=one(1, 30), default=5, help="of each cell, after one that does not count (default: 5)")
