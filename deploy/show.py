@@ -109,7 +109,7 @@ def hosts(entries: list[Entry], *, json: bool) -> int:
             "models": entry.pair,
             "algorithm": f"{entry.algorithm} {entry.budget}" if entry.algorithm == "DDTREE" else entry.algorithm,
             "instances": _topology(entry.slots),
-            "gpus": ",".join(str(gpu) for slot in entry.slots for gpu in slot.gpus) or "-",
+            "gpus": _span([gpu for slot in entry.slots for gpu in slot.gpus]) or "-",
             "ports": _span([slot.port for slot in entry.slots]),
             "nccl ports": _span([slot.nccl_port for slot in entry.slots]),
             "root": str(entry.root),
@@ -121,7 +121,7 @@ def hosts(entries: list[Entry], *, json: bool) -> int:
         return 0
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in rows[0] if rows else ():
-        table.add_column(column, no_wrap=True)
+        table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(escape(str(value)) for value in row.values()))
     out.print(table)
@@ -169,11 +169,11 @@ def _topology(slots: tuple[Slot, ...]) -> str:
     return ", ".join(f"{number} x {kind}" if number > 1 else kind for kind, number in kinds.items())
 
 
-def _span(ports: list[int]) -> str:
+def _span(numbers: list[int]) -> str:
     """`30000-30007`, or each."""
-    if len(ports) > 2 and ports == list(range(ports[0], ports[-1] + 1)):
-        return f"{ports[0]}-{ports[-1]}"
-    return ", ".join(map(str, ports))
+    if len(numbers) > 1 and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"{numbers[0]}-{numbers[-1]}"
+    return ", ".join(map(str, numbers))
 
 
 def _named(facts: Facts, release: str | None) -> str:
