@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import patches.series
 import patches.tree
 import snapshot.manifest
 import snapshot.tree
-from deploy import digest, pairs, unit
+from deploy import digest, kept, pairs, unit
 from deploy.inventory import Entry
 from deploy.layout import Layout
 from deploy.slot import Slot
@@ -65,36 +66,44 @@ class Inputs:
 
 
 def gather(entry: Entry) -> Inputs:
-    """Make or find every input; slow only where something was never fetched or built before.
+    """Make or find every input; slow only where something was never fetched, built or examined before.
 
     Raises:
         UserError: an input can't be had, `patches.check` finds anything in the series, or the doctor an error in the overlay.
     """
-    patches.check.require(VERSION, patches.series.folder(VERSION), lambda: snapshot.tree.pristine(VERSION))
+    return assemble(entry, pairs.find(entry.pair), **shared(entry.profile))
+
+
+def shared(profile: str) -> dict[str, Any]:
+    """What all hosts with one overlay profile have in common: the patched tree and the overlay, made, and checked."""
+    where = patches.series.folder(VERSION)
+    kept.once("series", _series_key(), lambda: patches.check.require(VERSION, where, lambda: snapshot.tree.pristine(VERSION)))
     pin, series = snapshot.manifest.load(VERSION), patches.series.load(VERSION)
     tree = patches.tree.build(VERSION)
-    site = overlay.site.build(entry.profile)
-    overlay.doctor.gate.require(site.root)
+    site = overlay.site.build(profile)
+    kept.once(f"overlay-{profile}", overlay.doctor.gate.key(site.root), lambda: overlay.doctor.gate.require(site.root))
     files = {**pin.files, **{path: sha for path, sha in series.post_images.items() if sha}}
     for path, sha in series.post_images.items():
         if sha is None:
             files.pop(path, None)
-    pair = pairs.find(entry.pair)
-    shims = REPO / "overlay" / entry.profile
-    return assemble(
-        entry,
-        pair,
-        tree=tree.root,
-        files=files,
-        touched=dict(series.post_images),
-        patches=tuple(
+    return {
+        "tree": tree.root,
+        "files": files,
+        "touched": dict(series.post_images),
+        "patches": tuple(
             (patch.name, tuple(Change(file.path, file.added, file.removed) for file in patch.files)) for patch in series.patches
         ),
-        site=site.root,
-        python=site.python,
-        shims=shims,
-        digests={"snapshot": pin.wheel_sha256, "series": series.digest, "overlay": site.digest},
-    )
+        "site": site.root,
+        "python": site.python,
+        "shims": REPO / "overlay" / profile,
+        "digests": {"snapshot": pin.wheel_sha256, "series": series.digest, "overlay": site.digest},
+    }
+
+
+def _series_key() -> str:
+    """Of the patches and what checks them. The pinned tree counts by its manifest: what of it is used is verified then."""
+    judged = [digest.of_folders(REPO / "patches", REPO / "snapshot"), sys.version]
+    return hashlib.sha256(json.dumps(judged).encode()).hexdigest()
 
 
 def assemble(entry: Entry, pair: pairs.Pair, *, python: Path, shims: Path, digests: dict[str, str], **parts: Any) -> Inputs:

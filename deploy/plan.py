@@ -86,9 +86,9 @@ def _keep(entry: Entry, release: str, facts: Facts) -> Plan:
         again.append(f"{words(name)} is stopped for good, it is not in the topology")
     for slot in slots:
         running = facts.instance(slot.name)
-        look = (Health(slot.name, entry.limits.start), Prove(slot.name, release))
+        prove = Prove(slot.name, release)
         if running.live and running.release == release:
-            steps += look
+            steps += [Health(slot.name, entry.limits.start, live=True), prove]
             continue
         why = "it ended" + (f" ({running.exit})" if running.exit else "") if not running.running else "it does not answer"
         if running.state == "stopped" and running.exit is None:
@@ -97,7 +97,7 @@ def _keep(entry: Entry, release: str, facts: Facts) -> Plan:
             why = f"release {running.release} serves instead"
         if running.running:
             steps.append(Stop(slot.name, running.release, None, entry.limits.drain))
-        steps += [Start(slot.name, release, True, why), *look, Probe(slot.name, release)]
+        steps += [Start(slot.name, release, True, why), Health(slot.name, entry.limits.start), prove, Probe(slot.name, release)]
         again.append(f"{words(slot.name)} of {release} is started again, {why}")
     if not again:
         said = f"nothing changes: release {release} is current and serves"

@@ -106,8 +106,9 @@ def files(root: Path) -> Iterable[str]:
     """Posix paths of the files under `root / PACKAGE`, without bytecode."""
     for folder, names, found in os.walk(root / PACKAGE):
         names[:] = sorted(name for name in names if name != "__pycache__")
+        below = os.path.relpath(folder, root)
         for name in sorted(found):
-            yield (Path(folder) / name).relative_to(root).as_posix()
+            yield f"{below}/{name}"
 
 
 def _fill(source: Path, target: Path, contents: dict[str, bytes | None]) -> None:
@@ -147,8 +148,8 @@ def _record(root: Path) -> None:
     (root / RECORD).write_text(json.dumps(entries))
 
 
-def _stamp(path: Path) -> list[int]:
-    status = path.lstat()
+def _stamp(path: Path | str) -> list[int]:
+    status = os.lstat(path)
     return [status.st_size, status.st_mtime_ns]
 
 
@@ -158,7 +159,9 @@ def _check(root: Path) -> None:
     except (OSError, ValueError):
         raise UserError(f"{root} was not laid out by `make tree` (it has no {RECORD}): delete it and run again") from None
     present = set(files(root))
-    odd = sorted((present ^ entries.keys()) | {path for path in present & entries.keys() if _stamp(root / path) != entries[path]})
+    odd = sorted(
+        (present ^ entries.keys()) | {path for path in present & entries.keys() if _stamp(f"{root}/{path}") != entries[path]}
+    )
     if odd:
         more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
         raise UserError(
