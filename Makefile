@@ -30,7 +30,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F '|' '{ printf "%-17s %s\n", $$1, $$2 }'
-	@echo "options: HOST=a host (default: this machine), HOST_PYTHON=its interpreter, JSON=1, TO=release, INSTANCE=one of a host's servers,"
+	@echo "options: HOST=a host, or several (default: this machine), HOST_PYTHON=its interpreter, JSON=1, TO=release, INSTANCE=one of a host's servers,"
 	@echo "         PROFILE=overlay profile, SITE=site root, virtual environment, folder of wheels or lock, GPU=sm_120, SAVE=facts.json (for doctor),"
 	@echo "         KEEP=1 (a host's snapshot that is not the pin), FORCE=1 (edit and refresh: although work would be replaced)"
 

@@ -6,12 +6,22 @@ import argparse
 import dataclasses
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
-from deploy import inputs, inventory, show, verbs
+from deploy import fleet, inputs, inventory, show, verbs
 from deploy.host import Host
+from deploy.rollout import Watch
+from deploy.verbs import Report
 from tools import cli
 from tools.cli import UserError
+
+#: What may be done to several hosts at once.
+SEVERAL = ("plan", "apply", "rollback", "status", "stop", "unlock")
+
+
+def several(verb: str) -> str:
+    return "; or several, and groups, separated by commas" if verb in SEVERAL else ""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -30,7 +40,9 @@ def parser() -> argparse.ArgumentParser:
         "record": "record a pair's probes anew, with the pinned tree and no speculation",
     }.items():
         command = commands.add_parser(verb, help=text, description=text)
-        command.add_argument("--host", default=inventory.DEFAULT, help="a host of the inventory (default: %(default)s)")
+        command.add_argument(
+            "--host", default=inventory.DEFAULT, help="a host of the inventory (default: %(default)s)" + several(verb)
+        )
         command.add_argument("--inventory", type=Path, default=inventory.FILE, help="default: deploy/hosts.toml")
         command.add_argument("--json", action="store_true", help="one JSON document on standard output")
         if verb in ("plan", "apply"):
@@ -50,39 +62,56 @@ def main() -> int:
         signal.signal(ending, signal.default_int_handler)
     if args.verb == "hosts":
         return show.hosts(inventory.every(file=args.inventory), json=args.json)
-    entry = inventory.load(args.host, file=args.inventory, port=os.environ.get("PORT"))
+    entries = inventory.select(args.host, file=args.inventory, port=os.environ.get("PORT"))
     if getattr(args, "profile", None):
-        entry = dataclasses.replace(entry, profile=args.profile)
-    if args.verb in ("record", "unlock") and entry.remote != (args.verb == "unlock"):
-        raise UserError(f"`{args.verb}` is not for {entry.name}, a host with transport = {entry.transport!r}", 2)
-    host = verbs.connect(entry)
+        entries = [dataclasses.replace(entry, profile=args.profile) for entry in entries]
+    for entry in entries:
+        if args.verb in ("record", "unlock") and entry.remote != (args.verb == "unlock"):
+            raise UserError(f"`{args.verb}` is not for {entry.name}, a host with transport = {entry.transport!r}", 2)
+    if len(entries) > 1:
+        if args.verb not in SEVERAL:
+            raise UserError(f"`{args.verb}` is for one host at a time; HOST names {len(entries)}", 2)
+        return fleet.run(entries, _work(args, entries), json=args.json)
+    host = verbs.connect(entries[0])
     try:
-        return _run(args, entry, host)
+        return _run(args, entries[0], host)
     finally:
         host.close()
 
 
-def _run(args: argparse.Namespace, entry: inventory.Entry, host: Host) -> int:
+def _work(args: argparse.Namespace, entries: list[inventory.Entry]) -> Callable[[Host, Watch], Report]:
+    """What the command does to one host."""
     match args.verb:
         case "plan":
-            return verbs.plan_only(host, inputs.gather(entry), json=args.json)
+            wanted = inputs.gather_all(entries)
+            return lambda host, _: verbs.planned(host, wanted[host.entry.name])
+        case "apply":
+            wanted = inputs.gather_all(entries)
+            return lambda host, steps: verbs.applied(host, wanted[host.entry.name], steps)
+        case "rollback":
+            return lambda host, steps: verbs.rolled_back(host, args.to, steps)
+        case "status":
+            return lambda host, _: verbs.state(host)
+        case "stop":
+            return lambda host, _: verbs.stopped(host)
+        case "unlock":
+            return lambda host, _: verbs.unlocked(host)
+    raise AssertionError(args.verb)
+
+
+def _run(args: argparse.Namespace, entry: inventory.Entry, host: Host) -> int:
+    match args.verb:
         case "apply":
             return verbs.apply(host, inputs.gather(entry), json=args.json)
         case "rollback":
             return verbs.rollback(host, args.to, json=args.json)
-        case "status":
-            return verbs.status(host, json=args.json)
-        case "unlock":
-            return verbs.unlock(host, json=args.json)
-        case "stop":
-            return verbs.stop(host, json=args.json)
         case "logs":
             return verbs.logs(host, args.lines, args.instance)
         case "record":
             from deploy import record
 
             return record.run(entry)
-    raise AssertionError(args.verb)
+    return verbs.tell(_work(args, [entry])(host, show.Steps(host)), json=args.json)
 
 
 if __name__ == "__main__":

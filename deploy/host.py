@@ -6,6 +6,7 @@ interrupted one left.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +23,10 @@ class Host(Protocol):
     """One host and its servers, each in a slot, by its name. Methods raise `UserError` for what they can't do."""
 
     entry: Entry
+    #: Told bytes pushed and bytes in all, where something is pushed.
+    progress: Callable[[int, int], None] | None
+    #: Called now and then while something is waited for; what it raises ends the wait.
+    poll: Callable[[], None]
 
     def endpoint(self, slot: str) -> str:
         """The server's address, for people."""

@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import json
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,13 @@ def gather(entry: Entry) -> Inputs:
         UserError: an input can't be had, `patches.check` finds anything in the series, or the doctor an error in the overlay.
     """
     return assemble(entry, pairs.find(entry.pair), **shared(entry.profile))
+
+
+def gather_all(entries: Iterable[Entry]) -> dict[str, Inputs]:
+    """The inputs of several hosts by name; what hosts with one profile share is made once."""
+    entries = list(entries)
+    made = {profile: shared(profile) for profile in dict.fromkeys(entry.profile for entry in entries)}
+    return {entry.name: assemble(entry, pairs.find(entry.pair), **made[entry.profile]) for entry in entries}
 
 
 def shared(profile: str) -> dict[str, Any]:

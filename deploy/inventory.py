@@ -123,25 +123,38 @@ _REQUIRED = ("transport", "profile", "pair", "root", "port")
 
 def load(name: str | None = None, *, file: Path | None = None, port: str | None = None) -> Entry:
     """The entry of host `name`; `port` (text, as from the environment) overrides its port."""
-    hosts = _read(file)
-    name = name or DEFAULT
-    if name not in hosts:
-        known = ", ".join(sorted(hosts)) or "none"
-        raise UserError(f"{(file or FILE).name} has no host {name!r}; it has: {known}", 2)
-    raw, place = hosts[name]
-    return _entry(name, raw, place, port)
+    (entry,) = select(name or DEFAULT, file=file, port=port, one=True)
+    return entry
+
+
+def select(names: str, *, file: Path | None = None, port: str | None = None, one: bool = False) -> list[Entry]:
+    """The entries of hosts and groups, separated by commas; each host once. `one`: a group is not asked for."""
+    hosts, groups = _read(file)
+    chosen: dict[str, Entry] = {}
+    for name in filter(None, (part.strip() for part in names.split(","))):
+        for host in (name,) if name in hosts or one else groups.get(name, (name,)):
+            if host not in hosts:
+                known = ", ".join(sorted(hosts)) or "none"
+                also = f"; its groups: {', '.join(sorted(groups))}" if groups else ""
+                raise UserError(f"{(file or FILE).name} has no host {host!r}; it has: {known}{also}", 2)
+            if host not in chosen:
+                chosen[host] = _entry(host, *hosts[host], port)
+    if not chosen:
+        raise UserError(f"HOST is {names!r}, must be hosts or groups of the inventory, separated by commas", 2)
+    return list(chosen.values())
 
 
 def every(*, file: Path | None = None) -> list[Entry]:
     """All hosts, in the files' order."""
-    return [_entry(name, raw, place, None) for name, (raw, place) in _read(file).items()]
+    return [_entry(name, raw, place, None) for name, (raw, place) in _read(file)[0].items()]
 
 
-def _read(file: Path | None) -> dict[str, tuple[dict[str, Any], _Place]]:
-    """The hosts' tables; those of `hosts.local.toml` beside the file lie over the file's, key by key."""
+def _read(file: Path | None) -> tuple[dict[str, tuple[dict[str, Any], _Place]], dict[str, tuple[str, ...]]]:
+    """The hosts' tables and the groups; those of `hosts.local.toml` beside the file lie over the file's, key by key."""
     file = file or FILE
     local = file.with_name("hosts.local.toml")
     hosts: dict[str, tuple[dict[str, Any], _Place]] = {}
+    groups: dict[str, tuple[Any, _Place]] = {}
     for part in (file, local) if local.is_file() else (file,):
         try:
             text = part.read_text(encoding="utf-8")
@@ -151,14 +164,29 @@ def _read(file: Path | None) -> dict[str, tuple[dict[str, Any], _Place]]:
         except tomllib.TOMLDecodeError as error:
             raise UserError(f"{part}: {error}", 2) from None
         for key in document:
-            if key != "hosts":
-                raise UserError(f"{part.name}: unknown table [{key}]; hosts are [hosts.NAME]", 2)
+            if key not in ("hosts", "groups"):
+                raise UserError(f"{part.name}: unknown table [{key}]; hosts are [hosts.NAME], groups are in [groups]", 2)
         for name, raw in document.get("hosts", {}).items():
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name) or not isinstance(raw, dict):
                 raise UserError(f"{part.name}: {name!r} is no host: a host is a table [hosts.NAME]", 2)
             under, below = hosts.get(name, ({}, None))
             hosts[name] = (_over(under, raw), _Place(part, text, below))
-    return hosts
+        given = document.get("groups", {})
+        if not isinstance(given, dict):
+            raise UserError(f"{part.name}: groups must be a table, [groups]", 2)
+        groups |= {name: (members, _Place(part, text)) for name, members in given.items()}
+    return hosts, {name: _group(name, members, place, hosts) for name, (members, place) in groups.items()}
+
+
+def _group(name: str, members: Any, place: _Place, hosts: dict[str, Any]) -> tuple[str, ...]:
+    if name in hosts or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+        raise place.error("groups", name, "is a host's name" if name in hosts else "is no name for a group")
+    if not isinstance(members, list) or not members or not all(isinstance(host, str) for host in members):
+        raise place.error("groups", name, f"is {members!r}, must be a list of hosts' names")
+    for host in members:
+        if host not in hosts:
+            raise place.error("groups", name, f"has {host!r}, which is no host; hosts: {', '.join(sorted(hosts))}")
+    return tuple(members)
 
 
 def _over(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from deploy.store import sha_of
 from tools.paths import CACHE
 
 _BLOCK = 1 << 20
+_ONE_AT_A_TIME = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ class Parcel:
 
 def pack(inputs: Inputs, layout: Layout) -> Parcel:
     """The release of `inputs` for a host with that layout."""
-    overlaid = _overlay(inputs)
+    with _ONE_AT_A_TIME:  # several hosts are packed for at once; the first one's hashes serve them all
+        overlaid = _overlay(inputs)
     items = {f"site/{name}": item for name, item in overlaid.items()}
     for name in [name for name in items if name.startswith("site/sglang/")]:
         del items[name]  # the patched tree's, whole

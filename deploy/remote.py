@@ -88,8 +88,8 @@ def program() -> bytes:
 class Link:
     """One connection with one agent."""
 
-    def __init__(self, entry: Entry, session: str) -> None:
-        self.name = entry.name
+    def __init__(self, entry: Entry, session: str, poll: Callable[[], None]) -> None:
+        self.name, self._poll = entry.name, poll
         self.ssh = Ssh(
             entry.address or entry.name, user=entry.user, port=entry.ssh_port, jump=entry.jump, identity=entry.identity
         )
@@ -117,7 +117,15 @@ class Link:
         threading.Thread(target=self._beat, daemon=True).start()
 
     def call(self, verb: str, args: dict[str, Any], seconds: float, size: int = 0, blocks: Iterable[bytes] = ()) -> Any:
-        """One request; its result, or its error as it was raised there."""
+        """One request; its result, or its error as it was raised there. An interrupted one ends the connection: its answer
+        must not be taken for the next one's."""
+        try:
+            return self._call(verb, args, seconds, size, blocks)
+        except KeyboardInterrupt:
+            self.close()
+            raise
+
+    def _call(self, verb: str, args: dict[str, Any], seconds: float, size: int, blocks: Iterable[bytes]) -> Any:
         try:
             with self._writing:
                 more = {"bytes": size} if size else {}
@@ -144,6 +152,7 @@ class Link:
         """The next answer; None if there is none in time, or the host went silent."""
         end = time.monotonic() + seconds
         while (left := min(end, self.heard + SILENCE) - time.monotonic()) > 0:
+            self._poll()
             with contextlib.suppress(queue.Empty):
                 return self.answers.get(timeout=min(left, 1.0))
         return None
@@ -183,10 +192,11 @@ class Link:
 class Remote:
     """Implements `deploy.host.Host`."""
 
-    def __init__(self, entry: Entry, *, progress: Callable[[int, int], None] | None = None) -> None:
+    def __init__(self, entry: Entry) -> None:
         self.entry = entry
         self.layout = Layout(entry.root)
-        self.progress = progress  # told bytes sent and bytes in all
+        self.progress: Callable[[int, int], None] | None = None
+        self.poll: Callable[[], None] = lambda: None
         self.session = uuid.uuid4().hex
         self._link: Link | None = None
         self._held: str | None = None
@@ -272,7 +282,7 @@ class Remote:
 
     def confirm(self) -> None:
         """By a connection of its own: the one that is there proves nothing about the next one."""
-        link = Link(self.entry, self.session)
+        link = Link(self.entry, self.session, lambda: self.poll())
         try:
             link.call("confirm", {}, QUICK)
         finally:
@@ -305,6 +315,7 @@ class Remote:
         for block in blocks:
             yield block
             sent += len(block)
+            self.poll()
             if self.progress:
                 self.progress(sent, total)
 
@@ -320,7 +331,7 @@ class Remote:
         if self._gone:
             raise self._gone
         try:
-            link = Link(self.entry, self.session)
+            link = Link(self.entry, self.session, lambda: self.poll())
             if self._held:
                 link.call("hold", {"verb": self._held}, LONG["hold"])
         except UserError as error:

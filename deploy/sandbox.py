@@ -6,6 +6,7 @@ It runs the same plan as a real host, and holds to the same guarantees; no right
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 
 from deploy import instance, staging
 from deploy.facts import Instance
@@ -20,6 +21,10 @@ class Sandbox(LocalHost):
     """Implements `deploy.host.Host`."""
 
     entry: Entry
+    progress: Callable[[int, int], None] | None = None  # nothing is pushed
+
+    def poll(self) -> None:
+        """Nothing, unless somebody sets it."""
 
     def taken(self) -> set[str]:
         return {path.parent.name for path in self.layout.runs.glob("*/lock")}
@@ -52,6 +57,7 @@ class Sandbox(LocalHost):
         return ran
 
     def instance(self, slot: str) -> Instance:
+        self.poll()
         return instance.inspect(self.layout.run(slot))
 
     def log(self, slot: str, lines: int) -> list[str]:

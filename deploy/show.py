@@ -15,13 +15,15 @@ from rich.tree import Tree
 from deploy import preflight
 from deploy.facts import Facts
 from deploy.gpus import Gpu
+from deploy.host import Host
 from deploy.inventory import Entry
 from deploy.plan import Plan
 from deploy.rollout import Ending, Recap, Row
 from deploy.slot import ENGINE, Slot
 from tools.cli import err, out
 
-_COLOURS = {"ok": "green", "failed": "red", "undone": "yellow", "undo failed": "red"}
+#: From good to bad.
+_COLOURS = {"ok": "green", "undone": "yellow", "failed": "red", "undo failed": "red"}
 _ENDINGS = {
     Ending.REFUSED: "failed before any change: what served still serves",
     Ending.ROLLED_BACK: "rolled back: the old release serves again",
@@ -58,16 +60,32 @@ def plan(plan: Plan, host: str) -> None:
     out.print(tree)
 
 
-@contextlib.contextmanager
-def step(say: str) -> Iterator[None]:
-    """A running step: a spinner with its seconds on a terminal, one line when it ends elsewhere."""
-    begin = time.monotonic()
-    if err.is_terminal:
-        with err.status(escape(say)):
+class Steps:
+    """A host's running step: a spinner with the bytes that it pushed on a terminal, one line when it ends elsewhere."""
+
+    def __init__(self, host: Host) -> None:
+        self._say, self._status, self._sent = "", None, 0
+        host.progress = self._pushed
+
+    @contextlib.contextmanager
+    def __call__(self, say: str) -> Iterator[None]:
+        begin, self._say, self._sent = time.monotonic(), say, 0
+        if err.is_terminal:
+            with err.status(escape(say)) as self._status:
+                yield
+        else:
             yield
-    else:
-        yield
-    err.print(f"  {say}: {time.monotonic() - begin:.1f} s", markup=False)
+        err.print(f"  {say}: {pushed(self._sent)}{time.monotonic() - begin:.1f} s", markup=False)
+
+    def _pushed(self, sent: int, total: int) -> None:
+        self._sent = sent
+        if self._status:
+            self._status.update(f"{escape(self._say)}: {sent / 1e6:.1f} of {total / 1e6:.1f} MB pushed")
+
+
+def pushed(sent: int) -> str:
+    """`12.3 MB pushed, ` if anything was."""
+    return f"{sent / 1e6:.1f} MB pushed, " if sent else ""
 
 
 def recap(recap: Recap) -> None:
@@ -85,16 +103,51 @@ def recap(recap: Recap) -> None:
         for row in recap.rows:
             print(f"{_where(row):<{wide}} {row.outcome:<11} {row.seconds:>7.1f}  {row.detail}")
     if recap.failure:
-        if recap.log:
-            err.print("the end of the server's log:")
-            for line in recap.log:
-                err.print(f"  | {line}", markup=False)
-        err.print(f"error: {recap.failure}", markup=False)
-        if recap.note:
-            err.print(recap.note, markup=False)
-        err.print(f"[bold red]{_ENDINGS[recap.ending]}[/]")
+        failure(recap, "")
     else:
         out.print(recap.summary, markup=False)
+
+
+def recaps(hosts: dict[str, tuple[Recap | None, str]]) -> None:
+    """One table of several hosts by step; `hosts`: what was done, and how it ended in a word or two."""
+    steps = list(dict.fromkeys(row.step for recap, _ in hosts.values() if recap for row in recap.rows))
+    rows = {name: [_cell(recap, step) for step in steps] for name, (recap, _) in hosts.items()}
+    if out.is_terminal:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in ("host", *steps, ""):
+            table.add_column(column, no_wrap=column != "")
+        for name, (recap, word) in hosts.items():
+            how = "green" if recap and recap.ending is Ending.DONE else "bold red"
+            cells = [f"[{_COLOURS[outcome]}]{text}[/]" if outcome else "" for outcome, text in rows[name]]
+            table.add_row(escape(name), *cells, f"[{how}]{word}[/]")
+        out.print(table)
+        return
+    lines = [["host", *steps, ""], *([name, *(text for _, text in rows[name]), word] for name, (_, word) in hosts.items())]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _cell(recap: Recap | None, step: str) -> tuple[str, str]:
+    """The worst outcome of a host's rows of one step, over instances and undoing, and with it their seconds."""
+    rows = [row for row in recap.rows if row.step == step] if recap else []
+    if not rows:
+        return "", "-"
+    outcome = max((row.outcome for row in rows), key=list(_COLOURS).index)
+    return outcome, f"{outcome} {sum(row.seconds for row in rows):.1f}"
+
+
+def failure(recap: Recap, host: str) -> None:
+    """Why a rollout failed and how it ended, with the end of the server's log; `host` begins each sentence if it is given."""
+    name = f"{host}: " if host else ""
+    if recap.log:
+        err.print(f"{name}the end of the server's log:", markup=False)
+        for line in recap.log:
+            err.print(f"  | {line}", markup=False)
+    err.print(f"{name or 'error: '}{recap.failure}", markup=False)
+    if recap.note:
+        err.print(f"{name}{recap.note}", markup=False)
+    err.print(f"{escape(name)}[bold red]{_ENDINGS[recap.ending]}[/]")
 
 
 def hosts(entries: list[Entry], *, json: bool) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from deploy import plan, rollout, show
@@ -15,7 +16,7 @@ from deploy.inputs import Inputs
 from deploy.inventory import Entry
 from deploy.plan import Plan
 from deploy.remote import Remote
-from deploy.rollout import Ending, Recap
+from deploy.rollout import Ending, Recap, Watch
 from deploy.sandbox import Sandbox
 from deploy.slot import words
 from tools.cli import UserError, out
@@ -23,59 +24,88 @@ from tools.cli import UserError, out
 #: What the completion at the end continues, by how many tokens; seconds that it may take.
 PROMPT, TOKENS, ANSWER = "# Licensed under the", 24, 60.0
 
+#: Shows a plan before it is run: the plan and the host's name.
+Announce = Callable[[Plan, str], None] | None
+
 
 def connect(entry: Entry) -> Host:
     """The host of an inventory entry; its transport was checked with the entry."""
     return Remote(entry) if entry.remote else Sandbox(entry)
 
 
-def plan_only(host: Host, wanted: Inputs, *, json: bool) -> int:
-    """Show what `apply` would do; changes nothing."""
-    made = plan.apply(wanted, host.facts())
-    show.document({"host": host.entry.name, **plan.as_json(made)}) if json else show.plan(made, host.entry.name)
-    return 0
+@dataclass(frozen=True)
+class Report:
+    """What a command has to say of one host: for machines, for people, and its exit code."""
+
+    document: dict[str, Any]
+    show: Callable[[], None]
+    code: int = 0
+    recap: Recap | None = None
+    warnings: tuple[str, ...] = ()  # of the plan that was run
+
+
+def tell(report: Report, *, json: bool) -> int:
+    """Say it; returns the exit code."""
+    show.document(report.document) if json else report.show()
+    return report.code
 
 
 def apply(host: Host, wanted: Inputs, *, json: bool) -> int:
     """Make the release serve, and show a completion that it served."""
-    return _roll_out(host, "apply", lambda: plan.apply(wanted, host.facts()), json)
+    return tell(applied(host, wanted, show.Steps(host), _announce(json)), json=json)
 
 
 def rollback(host: Host, to: str | None, *, json: bool) -> int:
     """Go back to the previous release, or to `to`."""
-    return _roll_out(host, "rollback", lambda: plan.rollback(host.entry, host.facts(), to), json)
+    return tell(rolled_back(host, to, show.Steps(host), _announce(json)), json=json)
 
 
 def stop(host: Host, *, json: bool) -> int:
     """Drain and stop every server; the release stays current."""
+    return tell(stopped(host), json=json)
+
+
+def planned(host: Host, wanted: Inputs) -> Report:
+    """What `apply` would do; changes nothing."""
+    made = plan.apply(wanted, host.facts())
+    return Report({"host": host.entry.name, **plan.as_json(made)}, lambda: show.plan(made, host.entry.name))
+
+
+def applied(host: Host, wanted: Inputs, watch: Watch, announce: Announce = None) -> Report:
+    """Make the release serve."""
+    return _roll_out(host, "apply", lambda: plan.apply(wanted, host.facts()), watch, announce)
+
+
+def rolled_back(host: Host, to: str | None, watch: Watch, announce: Announce = None) -> Report:
+    """Make the previous release, or `to`, serve again."""
+    return _roll_out(host, "rollback", lambda: plan.rollback(host.entry, host.facts(), to), watch, announce)
+
+
+def stopped(host: Host) -> Report:
+    """Drain and stop every server."""
     with host.hold("stop"):
         ran = [slot for slot in host.facts().instances if host.stop(slot)]
         host.audit({"verb": "stop", "ran": ran})
     said = (
         f"{' and '.join(map(words, ran))} {'is' if len(ran) == 1 else 'are'} stopped" if ran else "nothing changes: no server ran"
     )
-    show.document({"host": host.entry.name, "stopped": ran}) if json else out.print(said)
-    return 0
+    return Report({"host": host.entry.name, "stopped": ran}, lambda: out.print(f"{host.entry.name}: {said}", markup=False))
 
 
-def status(host: Host, *, json: bool) -> int:
+def state(host: Host) -> Report:
     """What serves now."""
     facts = host.facts()
     served = {slot: _served(host, slot) if instance.live else None for slot, instance in facts.instances.items()}
     endpoints = {slot: host.endpoint(slot) for slot in facts.instances}
-    if json:
-        show.document({"host": host.entry.name, "endpoints": endpoints, **as_json(facts), "accept_length_now": served})
-    else:
-        show.status(facts, host.entry.name, endpoints, served)
-    return 0
+    document = {"host": host.entry.name, "endpoints": endpoints, **as_json(facts), "accept_length_now": served}
+    return Report(document, lambda: show.status(facts, host.entry.name, endpoints, served))
 
 
-def unlock(host: Remote, *, json: bool) -> int:
+def unlocked(host: Remote) -> Report:
     """End the command that holds the host's lock, if it hangs."""
     ended = host.unlock()
     said = f"ended {ended}" if ended else "nothing holds the lock"
-    show.document({"host": host.entry.name, "ended": ended}) if json else out.print(said, markup=False)
-    return 0
+    return Report({"host": host.entry.name, "ended": ended}, lambda: out.print(f"{host.entry.name}: {said}", markup=False))
 
 
 def logs(host: Host, lines: int, slot: str | None) -> int:
@@ -90,22 +120,28 @@ def logs(host: Host, lines: int, slot: str | None) -> int:
     return 0
 
 
-def _roll_out(host: Host, verb: str, make: Callable[[], Plan], json: bool) -> int:
+def _announce(json: bool) -> Announce:
+    return None if json else show.plan
+
+
+def _roll_out(host: Host, verb: str, make: Callable[[], Plan], watch: Watch, announce: Announce) -> Report:
     with host.hold(verb):
         made = make()
-        if not json:
-            show.plan(made, host.entry.name)
-        recap = rollout.run(made, host, show.step)
+        if announce:
+            announce(made, host.entry.name)
+        recap = rollout.run(made, host, watch)
+        host.poll = lambda: None  # what follows only tells what was done
         document: dict[str, Any] = {"host": host.entry.name, **rollout.as_json(recap)}
         with contextlib.suppress(UserError):  # of a host that is gone
             host.audit({"verb": verb, **document})
         served = _completion(host, recap.release) if recap.ending is Ending.DONE else {}
-    if json:
-        show.document({**document, **served})
-    else:
+        model = host.manifest(recap.release).model if "endpoint" in served else ""
+
+    def say() -> None:
         show.recap(recap)
-        _show_completion(host, recap, served)
-    return recap.ending.value
+        _show_completion(model, served)
+
+    return Report({**document, **served}, say, recap.ending.value, recap, made.warnings)
 
 
 def _completion(host: Host, release: str) -> dict[str, Any]:
@@ -127,7 +163,7 @@ def _completion(host: Host, release: str) -> dict[str, Any]:
     }
 
 
-def _show_completion(host: Host, recap: Recap, served: dict[str, Any]) -> None:
+def _show_completion(model: str, served: dict[str, Any]) -> None:
     if "endpoint" not in served:
         return
     accept = served["accept_length"]
@@ -137,7 +173,7 @@ def _show_completion(host: Host, recap: Recap, served: dict[str, Any]) -> None:
     out.print(f"accept length  {accept:.2f} tokens a verify step" if accept else "accept length  -", markup=False)
     out.print(f"release        {served['release_served']} (read back from the server)", markup=False)
     out.print(f"endpoint       {served['endpoint']}/v1 (OpenAI-compatible)", markup=False)
-    out.print(f"try            {curl(served['endpoint'], host.manifest(recap.release).model)}", markup=False)
+    out.print(f"try            {curl(served['endpoint'], model)}", markup=False)
 
 
 def curl(endpoint: str, model: str) -> str:

@@ -22,7 +22,7 @@ def test_an_overlay_with_an_error_is_refused_before_any_change(
     bad = overlay.site.Site(trees.tree(tmp_path / "site", 12), Path(sys.executable), "0" * 64)
     entry = dataclasses.replace(inventory.load("sandbox"), root=tmp_path / "sandbox")
     monkeypatch.setattr(overlay.site, "build", lambda profile: bad)
-    monkeypatch.setattr(inventory, "load", lambda *_, **__: entry)
+    monkeypatch.setattr(inventory, "select", lambda *_, **__: [entry])
     monkeypatch.setattr(sys, "argv", ["deploy", verb])
     with pytest.raises(UserError, match=r"the doctor finds .* so nothing is changed: .*mend: ") as caught:
         deploy.__main__.main()

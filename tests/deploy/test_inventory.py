@@ -79,3 +79,42 @@ def test_a_mistake_is_named_with_its_line(tmp_path: Path, old: str, new: str, sa
 def test_a_port_from_the_environment_is_checked_too(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="PORT is 'http'"):
         load(tmp_path, GOOD, port="http")
+
+
+TWO = GOOD.split("\n\n")[0]
+PAIR = f'[groups]\nboth = ["b", "a"]\n\n{TWO.replace("sandbox]", "a]")}\n\n{TWO.replace("sandbox]", "b]")}\n'
+
+
+@pytest.mark.parametrize(
+    ("names", "hosts"), [("a", "a"), ("a,b", "ab"), ("both", "ba"), ("a, both,a", "ab"), ("both,both", "ba")]
+)
+def test_hosts_and_groups_are_chosen_once_each(tmp_path: Path, names: str, hosts: str) -> None:
+    (tmp_path / "hosts.toml").write_text(PAIR)
+    assert [entry.name for entry in inventory.select(names, file=tmp_path / "hosts.toml")] == list(hosts)
+
+
+def test_a_local_group_takes_the_place_of_one(tmp_path: Path) -> None:
+    (tmp_path / "hosts.toml").write_text(PAIR)
+    (tmp_path / "hosts.local.toml").write_text('[groups]\nboth = ["a"]\n')
+    assert [entry.name for entry in inventory.select("both", file=tmp_path / "hosts.toml")] == ["a"]
+    (tmp_path / "hosts.local.toml").write_text('[groups]\n\nmore = ["x"]\n')
+    with pytest.raises(UserError, match=r"hosts\.local\.toml:3: groups\.more: has 'x', which is no host; hosts: a, b"):
+        inventory.select("both", file=tmp_path / "hosts.toml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('["b", "a"]', '["b", "c"]', "hosts.toml:2: groups.both: has 'c', which is no host; hosts: a, b"),
+        ('["b", "a"]', '"b"', "hosts.toml:2: groups.both: is 'b', must be a list of hosts' names"),
+        ('["b", "a"]', "[]", "hosts.toml:2: groups.both: is [], must be a list"),
+        ("both =", "a =", "hosts.toml:2: groups.a: is a host's name"),
+        ("both =", "other =", "hosts.toml has no host 'both'; it has: a, b; its groups: other"),
+        ("[groups]", "[group]", "hosts.toml: unknown table [group]"),
+    ],
+)
+def test_a_mistake_in_a_group_is_named_with_its_line(tmp_path: Path, old: str, new: str, said: str) -> None:
+    (tmp_path / "hosts.toml").write_text(PAIR.replace(old, new, 1))
+    with pytest.raises(UserError) as caught:
+        inventory.select("both", file=tmp_path / "hosts.toml")
+    assert said in str(caught.value) and caught.value.code == 2

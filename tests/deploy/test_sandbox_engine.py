@@ -111,7 +111,7 @@ def test_apply_again_lossy_rollback_status_stop(entry: Entry, tmp_path: Path, ca
     assert verbs.rollback(host, None, json=True) == 0
     assert said()["release_served"] == first.release
 
-    assert verbs.status(host, json=True) == 0
+    assert verbs.tell(verbs.state(host), json=True) == 0
     report = said()
     assert (report["current"], report["previous"]) == (first.release, second.release)
     assert report["serves"] and report["proved"] and report["accept_length"] > 2

@@ -64,7 +64,7 @@ def test_the_link_breaks_while_files_travel(machine: Machine, tmp_path: Path) ->
             with host.hold("apply"):
                 made = plans.apply(wanted, host.facts())
                 link.breaks("up", chance.randrange(1 << 16, 2 << 20), chance.choice(["rst", "fin"]))
-                recap = rollout.run(made, host, show.step)
+                recap = rollout.run(made, host, show.Steps(host))
             sent.append(link.passed["up"])
             assert recap.ending is rollout.Ending.REFUSED and "stage: ct200: " in recap.failure, recap
             assert link.broken and "the connection was lost" in recap.failure

@@ -60,14 +60,14 @@ def test_gpus(fresh: Fresh, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     (journal := machine.root / "usr/local/bin/journalctl").write_text(JOURNAL)
     journal.chmod(0o755)
     capsys.readouterr()
-    assert verbs.plan_only(host, wanted, json=True) == 0
+    assert verbs.tell(verbs.planned(host, wanted), json=True) == 0
     assert [line[:80] for line in json.loads(capsys.readouterr().out)["warnings"]] == [
         "GPU 2: process 4242 (python3), which is no server of ours, holds 81234 MiB",
         "GPU 5: 2 uncorrected memory errors since its driver was loaded",
         "GPU 5: remapping of memory rows pending: reset it, or have it replaced if that r",
         "GPU 5: 1 errors in the kernel's log since the last release: NVRM: Xid (PCI:0000:",
     ]
-    assert verbs.status(host, json=True) == 0
+    assert verbs.tell(verbs.state(host), json=True) == 0
     told = json.loads(capsys.readouterr().out)["gpus"]
     assert [gpu["name"] for gpu in told] == ["NVIDIA H200"] * 8 and told[2]["used"] == 81234
     host.close()
