@@ -178,6 +178,8 @@ class Link:
     def _refused(self, entry: Entry) -> UserError:
         ended = self.process.wait(5.0)
         said = self.process.stderr.read().decode(errors="replace").strip() if ended not in (None, -1) else ""
+        if ended == -1 and not said:  # what SSH says of a link that ended before the command did
+            return Unreachable(f"{self.name}: the connection was lost during the agent's start")
         last = said.splitlines()[-1] if said else "it said nothing"
         if "sudo" in said:
             return UserError(

@@ -23,6 +23,7 @@ from deploy.steps import Step, StepFailed
 from deploy.steps.gates import Health, Probe, Prove
 from deploy.steps.guard import Guard
 from tools.cli import UserError
+from tools.transport import Unreachable
 
 #: Lines of the server's log kept with a failure.
 TAIL = 25
@@ -107,7 +108,7 @@ def _fail(plan: Plan, host: Host, recap: Recap, begun: list[Step], error: BaseEx
             recap,
             step,
             "undone",
-            lambda step=step: step.undo(host),
+            lambda step=step: _take_back(step, host),
             watch,
             f"undo: {step.name}{f' {step.instance}' if step.instance else ''}",
         )
@@ -123,6 +124,14 @@ def _fail(plan: Plan, host: Host, recap: Recap, begun: list[Step], error: BaseEx
             if guard:
                 back = f"goes back to {guard.fallback}" if guard.fallback else "stops its servers"
                 recap.note += f"; unless it hears from here it {back} by itself within about {guard.silence + 10:.0f} s"
+
+
+def _take_back(step: Step, host: Host) -> str | None:
+    """Undo a step; once more over a fresh connection, where only this showed that the one in hand was lost."""
+    try:
+        return step.undo(host)
+    except Unreachable:
+        return step.undo(host)
 
 
 def _serves(host: Host, release: str | None) -> bool:

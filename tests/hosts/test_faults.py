@@ -73,6 +73,37 @@ def test_the_link_breaks_while_files_travel(machine: Machine, tmp_path: Path) ->
     mended(machine, tmp_path, {"ACCEPT": 2})
 
 
+def test_the_link_breaks_after_the_push(machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ten breaks at random bytes of what is said after the push. The connection is made anew to take back what was done."""
+    chance = random.Random(6)
+    old = world.make_entry(machine)
+    first = world.make_inputs(tmp_path, old)
+    assert verbs.apply(verbs.connect(old), first, json=True) == 0
+    broken = []
+    said = {"up": 40_000, "down": 3_000}  # bytes, at least; the agent itself goes up again for the fresh connection
+    for number in range(10):
+        with LinkProxy((machine.address, 22)) as link:
+            entry = world.make_entry(machine, **through(machine, link))
+            wanted = world.make_inputs(tmp_path, entry, ACCEPT=2)
+            host = Remote(entry)
+            host.stage(wanted)
+            with host.hold("apply"):
+                made = plans.apply(wanted, host.facts())
+                way = ("up", "down")[number % 2]
+                link.breaks(way, chance.randrange(said[way]), chance.choice(["rst", "fin"]))
+                recap = rollout.run(made, host, show.step)
+            host.close()
+            assert link.broken, (way, link.passed)
+        broken.append(f"{way}: {recap.failure or recap.rows[-1].step}")
+        serves = wanted.release if recap.ending is rollout.Ending.DONE else first.release
+        assert recap.ending in (rollout.Ending.REFUSED, rollout.Ending.ROLLED_BACK), recap
+        assert "ct200: the connection was lost during " in recap.failure
+        assert world.current(machine) == serves == world.served(machine), recap
+        assert not machine.sh("ls /opt/sglang/pending.json 2>/dev/null || true")
+    print(*broken, sep="\n")
+    mended(machine, tmp_path, {"ACCEPT": 2})
+
+
 CONTROLLER = """
 import sys
 from pathlib import Path
