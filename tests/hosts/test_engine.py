@@ -30,12 +30,13 @@ profile = "cpu"
 pair = "qwen3-tiny"
 root = "/opt/sglang"
 port = 30000
+count = 2
 """
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """An inventory whose ct200 is the sandbox's entry, but for the way there. What the engine needs is fetched first: the
+    """An inventory whose ct200 is the sandbox's entry twice, but for the way there. What the engine needs is fetched first: the
     hosts' network has no way out."""
     inputs.gather(inventory.load())
     flags = (REPO / "deploy" / "hosts.toml").read_text().split("[hosts.sandbox.server]")[1]
@@ -62,22 +63,29 @@ def test_the_engine_over_ssh(file: Path, fresh: Fresh, tmp_path: Path, capsys: p
     report = json.loads(done.stdout)
     first = report["release"]
     assert report["release_served"] == first == world.current(machine)
-    steps = {step["step"]: step for step in report["steps"]}
-    print({name: step["seconds"] for name, step in steps.items()})
-    assert re.fullmatch(r"8 of 8 probes equal, accept length [2-9]\.\d\d", steps["probe"]["detail"])
-    pid = machine.sh("systemctl show --property MainPID --value sglang@engine")
+    probes = [step for step in report["steps"] if step["step"] == "probe"]
+    print({f"{step['step']} {step['instance'] or ''}": step["seconds"] for step in report["steps"]})
+    assert [step["instance"] for step in probes] == ["engine1", "engine2"]
+    assert all(re.fullmatch(r"8 of 8 probes equal, accept length [2-9]\.\d\d", step["detail"]) for step in probes)
+    assert [world.served(machine, port) for port in (30000, 30001)] == [first, first]
 
+    def pids() -> list[str]:
+        return [machine.sh(f"systemctl show --property MainPID --value sglang@engine{number}") for number in (1, 2)]
+
+    before = pids()
     begin = time.monotonic()
     again = command(file, "apply")
     print(f"second apply: {time.monotonic() - begin:.1f} s")
     assert json.loads(again.stdout)["summary"].startswith("nothing changes")
-    assert machine.sh("systemctl show --property MainPID --value sglang@engine") == pid
+    assert pids() == before
 
     entry = inventory.load("ct200", file=file)
     host = verbs.connect(entry)
     good = inputs.gather(entry)
-    before = machine.sh("du -sm /opt/sglang | cut -f1")
+    size = machine.sh("du -sm /opt/sglang | cut -f1")
     assert verbs.apply(host, lossy(good, tmp_path / "lossy"), json=True) == 3
-    assert world.current(machine) == first == world.served(machine)
-    assert int(machine.sh("du -sm /opt/sglang | cut -f1")) - int(before) < 50, "only what differs travels"
+    assert world.current(machine) == first
+    assert [world.served(machine, port) for port in (30000, 30001)] == [first, first]
+    assert pids()[1] == before[1], "the other one served all the while"
+    assert int(machine.sh("du -sm /opt/sglang | cut -f1")) - int(size) < 50, "only what differs travels"
     host.close()
