@@ -71,11 +71,15 @@ def due(file: Path, *, at_boot: bool) -> int:
 
     try:
         note = json.loads(file.read_text())
+    except FileNotFoundError:
+        return 0
+    except ValueError:
+        print(f"{file} is no JSON document, so there is no telling where to go back to: remove it", file=sys.stderr)
+        return 1
+    try:
         heard = float((file.parent / "heard").read_text())
     except (FileNotFoundError, ValueError):
         heard = float("-inf")
-        if not file.exists():
-            return 0
     same_boot = note["boot"] == _boot()
     if same_boot and time.clock_gettime(time.CLOCK_BOOTTIME) - heard < note["silence"]:
         return 0

@@ -103,15 +103,13 @@ def _fail(plan: Plan, host: Host, recap: Recap, begun: list[Step], error: BaseEx
             recap.log = host.log(at, TAIL)
         if isinstance(begun[-1], (Health, Prove, Probe)) and touched:
             host.judge(Verdict(plan.release, False, recap.failure, time.time()))
+    whole = True
     for step in reversed(begun):
-        _do(
-            recap,
-            step,
-            "undone",
-            lambda step=step: _take_back(step, host),
-            watch,
-            f"undo: {step.name}{f' {step.instance}' if step.instance else ''}",
-        )
+        if isinstance(step, Guard) and not whole:  # what could not be taken back from here is left to the host
+            recap.note = f"the host itself {step.back} as soon as it can"
+            continue
+        say = f"undo: {step.name}{f' {step.instance}' if step.instance else ''}"
+        whole &= _do(recap, step, "undone", lambda step=step: _take_back(step, host), watch, say) is None
     if not touched:
         recap.ending = Ending.REFUSED
     else:
@@ -122,8 +120,7 @@ def _fail(plan: Plan, host: Host, recap: Recap, begun: list[Step], error: BaseEx
             recap.note = f"the host can't be asked what serves ({gone})"
             guard = next((step for step in begun if isinstance(step, Guard)), None)
             if guard:
-                back = f"goes back to {guard.fallback}" if guard.fallback else "stops its servers"
-                recap.note += f"; unless it hears from here it {back} by itself within about {guard.silence + 10:.0f} s"
+                recap.note += f"; unless it hears from here it {guard.back} by itself within about {guard.silence + 10:.0f} s"
 
 
 def _take_back(step: Step, host: Host) -> str | None:

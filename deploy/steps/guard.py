@@ -16,6 +16,11 @@ class Guard(Step):
     silence: float
     fallback: str | None
 
+    @property
+    def back(self) -> str:
+        """What the host does then, as the end of a sentence about it."""
+        return f"goes back to {self.fallback}" if self.fallback else "stops its servers"
+
     def describe(self) -> str:
         back = f"go back to {self.fallback}" if self.fallback else "stop"
         return f"let the host {back} by itself if nothing is heard from here for {self.silence:.0f} s"

@@ -25,6 +25,8 @@ Fault = Callable[[Machine], contextlib.AbstractContextManager[None]]
 
 HANGS = '#!/bin/sh\n[ "$1" = start ] && mkdir /run/hung 2>/dev/null && exec sleep 600\nexec /usr/bin/systemctl "$@"\n'
 
+FAILS = '#!/bin/sh\n[ "$1" = start ] && { echo no >&2; exit 1; }\nexec /usr/bin/systemctl "$@"\n'
+
 
 def fill(machine: Machine, leave: int) -> None:
     """Take the disk's space but for `leave` bytes."""
@@ -158,3 +160,24 @@ def test_faults_of_a_host(
         assert attempt(host, wanted, capsys) == (0, "")
         assert world.current(machine) == wanted.release == world.served(machine)
     host.close()
+
+
+def test_what_cannot_be_taken_back_from_here_the_host_does_when_it_can(
+    fresh: Fresh, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = fresh()
+    entry = world.make_entry(machine)
+    host = Remote(entry)
+    good, wanted = world.make_inputs(tmp_path, entry), world.make_inputs(tmp_path, entry, ACCEPT=2)
+    assert verbs.apply(host, good, json=True) == 0
+    machine.sh("cat > /usr/local/bin/systemctl && chmod +x /usr/local/bin/systemctl", input=FAILS.encode())
+    capsys.readouterr()
+    assert verbs.apply(host, wanted, json=True) == 4
+    report = json.loads(capsys.readouterr().out)
+    assert report["note"] == f"the host itself goes back to {good.release} as soon as it can"
+    host.close()
+    assert world.current(machine) == good.release and machine.sh("cat /opt/sglang/pending.json")
+    machine.sh("rm /usr/local/bin/systemctl")
+    machine.wait_for("test ! -e /opt/sglang/pending.json", 120)
+    assert world.current(machine) == good.release == world.served(machine)
+    assert json.loads(machine.sh("tail -n 1 /opt/sglang/audit.jsonl"))["verb"] == "revert"
