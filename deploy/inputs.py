@@ -14,15 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import overlay.doctor.gate
 import overlay.engine
-import overlay.site
+import overlay.profiles
 import patches.check
 import patches.series
 import patches.tree
 import snapshot.manifest
 import snapshot.tree
-from deploy import digest, kept, pairs, unit
+from deploy import brought, digest, kept, pairs, unit
 from deploy.inventory import Entry
 from deploy.layout import Layout
 from deploy.slot import Slot
@@ -30,6 +29,8 @@ from tools.paths import REPO, VERSION
 
 #: What a server on another machine has of its user's environment.
 _BARE = {"HOME": "/root", "LANG": "C.UTF-8", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+#: What a server on GPUs has beside that: models are local folders, and nothing of a user's own packages comes in.
+_ON_GPU = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "PYTHONNOUSERSITE": "1", "PYTHONUNBUFFERED": "1"}
 
 HOOK = Path(__file__).with_name("hook")
 
@@ -72,24 +73,27 @@ def gather(entry: Entry) -> Inputs:
     Raises:
         UserError: an input can't be had, `patches.check` finds anything in the series, or the doctor an error in the overlay.
     """
-    return assemble(entry, pairs.find(entry.pair), **shared(entry.profile))
+    return gather_all([entry])[entry.name]
 
 
 def gather_all(entries: Iterable[Entry]) -> dict[str, Inputs]:
-    """The inputs of several hosts by name; what hosts with one profile share is made once."""
-    entries = list(entries)
-    made = {profile: shared(profile) for profile in dict.fromkeys(entry.profile for entry in entries)}
-    return {entry.name: assemble(entry, pairs.find(entry.pair), **made[entry.profile]) for entry in entries}
+    """The inputs of several hosts by name; what they share is made once: the patched tree, and a profile that comes whole."""
+    code, sites, made = _patched(), {}, {}
+    for entry in entries:
+        which = (entry.profile, entry.scope) if brought.whole(entry) else entry.name
+        site = sites[which] = sites.get(which) or brought.site(entry)
+        more = {"site": site.root, "python": site.python, "shims": REPO / "overlay" / entry.profile}
+        digests = {**code["digests"], "overlay": site.digest}
+        made[entry.name] = assemble(entry, pairs.find(entry.pair), **{**code, **more, "digests": digests})
+    return made
 
 
-def shared(profile: str) -> dict[str, Any]:
-    """What all hosts with one overlay profile have in common: the patched tree and the overlay, made, and checked."""
+def _patched() -> dict[str, Any]:
+    """The patched tree, made and checked, as parts of inputs."""
     where = patches.series.folder(VERSION)
     kept.once("series", _series_key(), lambda: patches.check.require(VERSION, where, lambda: snapshot.tree.pristine(VERSION)))
     pin, series = snapshot.manifest.load(VERSION), patches.series.load(VERSION)
     tree = patches.tree.build(VERSION)
-    site = overlay.site.build(profile)
-    kept.once(f"overlay-{profile}", overlay.doctor.gate.key(site.root), lambda: overlay.doctor.gate.require(site.root))
     files = {**pin.files, **{path: sha for path, sha in series.post_images.items() if sha}}
     for path, sha in series.post_images.items():
         if sha is None:
@@ -101,10 +105,7 @@ def shared(profile: str) -> dict[str, Any]:
         "patches": tuple(
             (patch.name, tuple(Change(file.path, file.added, file.removed) for file in patch.files)) for patch in series.patches
         ),
-        "site": site.root,
-        "python": site.python,
-        "shims": REPO / "overlay" / profile,
-        "digests": {"snapshot": pin.wheel_sha256, "series": series.digest, "overlay": site.digest},
+        "digests": {"snapshot": pin.wheel_sha256, "series": series.digest},
     }
 
 
@@ -135,8 +136,9 @@ def assemble(entry: Entry, pair: pairs.Pair, *, python: Path, shims: Path, diges
 
 def environment(inputs: Inputs, layout: Layout, slot: Slot) -> dict[str, str]:
     """The environment of the release's server in that slot."""
-    base = overlay.engine.environment(layout.release(inputs.release) / "site")
     entry = inputs.entry
+    on_cpu = overlay.profiles.load(entry.profile).engine == "cpu"
+    base = overlay.engine.environment(layout.release(inputs.release) / "site") if on_cpu else _ON_GPU
     if entry.remote:  # nothing of this machine's
         base = {name: value for name, value in base.items() if name not in overlay.engine.INHERITED} | _BARE
     return unit.environment({**base, **dict(entry.environment)}, layout, slot, inputs.release)

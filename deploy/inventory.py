@@ -17,6 +17,7 @@ from typing import Any
 
 from deploy import ports, topology
 from deploy.slot import Slot
+from overlay import profiles
 from tools.cli import UserError
 from tools.paths import REPO
 
@@ -51,6 +52,7 @@ class Entry:
     pair: str
     root: Path
     slots: tuple[Slot, ...]  # one a server
+    scope: str = "full"  # what of the profile a release brings: code, abi, full
     algorithm: str = "DDTREE"
     budget: int = 22
     keep: int = 3
@@ -89,6 +91,7 @@ _KINDS: dict[str, tuple[type, str]] = {
     "transport": (str, "a string"),
     "profile": (str, "a string"),
     "pair": (str, "a string"),
+    "scope": (str, "a string"),
     "root": (str, "a path"),
     "port": (int, "a whole number"),
     "algorithm": (str, "a string"),
@@ -110,7 +113,7 @@ _KINDS: dict[str, tuple[type, str]] = {
     "count": (int, "a whole number"),
     "instances": (list, "a list of tables"),
 }
-_SSH_ONLY = ("address", "user", "ssh-port", "jump", "identity", "sudo", "python", "service", "gpus", "topology")
+_SSH_ONLY = ("address", "user", "ssh-port", "jump", "identity", "sudo", "python", "service", "gpus", "topology", "scope")
 _RANGES = {
     "ssh-port": (1, 65535),
     "port": (ports.LOWEST, ports.HIGHEST),
@@ -250,6 +253,8 @@ def _entry(name: str, raw: dict[str, Any], place: _Place, port: str | None) -> E
     for key in _SSH_ONLY if raw["transport"] == "local" else ():
         if key in raw:
             raise place.error(table, key, 'is for hosts with transport = "ssh"')
+    if raw.get("scope", "full") not in profiles.SCOPES:
+        raise place.error(table, "scope", f"is {raw['scope']!r}, must be one of {', '.join(profiles.SCOPES)}")
     if raw.get("algorithm", "DDTREE") not in ALGORITHMS:
         raise place.error(table, "algorithm", f"is {raw['algorithm']!r}, must be one of {', '.join(ALGORITHMS)}")
     server = raw.pop("server", {})

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
-from deploy import audit, digest, http, lock, manifest, pairs, ports, switch
+from deploy import audit, digest, http, lock, manifest, mapped, pairs, ports, switch
 from deploy.facts import Facts, Instance, Verdict
 from deploy.layout import Layout
 from deploy.manifest import Manifest
@@ -112,9 +112,9 @@ class LocalHost(ABC):
         return http.ask(self._port(slot), path, body, timeout=timeout)
 
     def attested(self, slot: str) -> tuple[Attested, ...]:
-        live = self.processes(slot)
-        records = sorted(self.layout.attest(slot).glob("*.jsonl"))
-        return tuple(read_attested(file) for file in records if int(file.stem) in live)
+        records = {int(file.stem): file for file in self.layout.attest(slot).glob("*.jsonl")}
+        said = {pid: read_attested(records[pid]) if pid in records else Attested(pid, {}) for pid in self.processes(slot)}
+        return tuple(dataclasses.replace(one, libraries=mapped.read(pid)) for pid, one in sorted(said.items()))
 
     def judge(self, verdict: Verdict) -> None:
         self.layout.verdicts.mkdir(parents=True, exist_ok=True)

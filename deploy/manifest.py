@@ -30,6 +30,7 @@ class Manifest:
     files: dict[str, str]  # path under site/ -> sha256: sglang as patched, the overlay's shims, the hook
     touched: dict[str, str | None]  # files of the series -> sha256 of the post-image; None: deleted
     linked: int  # number of the overlay's files under site/
+    scope: str = "full"  # what it brings in place of the host's: code, abi (all that is bound to torch and CUDA), full
     format: int = FORMAT
 
     def slot(self, name: str) -> Slot | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deploy import mapped
 from deploy.manifest import Manifest
 from deploy.slot import Slot
 
@@ -21,10 +22,12 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Attested:
-    """What one live process loaded. `modules`: name -> (file, sha256 of the bytes that it was compiled from)."""
+    """What one live process loaded. `modules`: name -> (file, sha256 of the bytes that it was compiled from); none if it said
+    nothing."""
 
     pid: int
     modules: dict[str, tuple[str, str]]
+    libraries: tuple[str, ...] = ()  # of CUDA, that it has mapped
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class Proof:
     processes: int = 0  # that loaded code of the package
     modules: int = 0  # loaded, each with the hash of its manifest
     touched: int = 0  # of these, from files of the series
+    libraries: int = 0  # of CUDA, each once in a process, from one root
 
 
 def read_attested(file: Path) -> Attested:
@@ -66,7 +70,8 @@ def identity(manifest: Manifest, slot: Slot, server: dict[str, Any], model: dict
 
 
 def loaded(manifest: Manifest, slot: Slot, site: Path, processes: tuple[Attested, ...]) -> Proof:
-    """Judge what the processes loaded: every module from a file under `site`, with the manifest's hash."""
+    """Judge what the processes loaded: every module from a file under `site`, with the manifest's hash; CUDA's libraries
+    once each, under `site` too unless the release leaves them to the host."""
     findings: list[str] = []
     modules: set[str] = set()
     touched: set[str] = set()
@@ -82,13 +87,15 @@ def loaded(manifest: Manifest, slot: Slot, site: Path, processes: tuple[Attested
             modules.add(path)
             if path in manifest.touched:
                 touched.add(path)
+        findings += mapped.judge(process.pid, process.libraries, None if manifest.scope == "code" else site)
     serving = [process for process in processes if process.modules]
     workers = sum(_WORKER in process.modules for process in serving)
     if workers != slot.tp:
         findings.append(f"{workers} live processes have attested that they run the model, expected {slot.tp}")
     if any(sha for sha in manifest.touched.values()) and not touched:
         findings.append("no file of the series is loaded: the patches have no effect on this server")
-    return Proof(tuple(findings), len(serving), len(modules), len(touched))
+    libraries = {file for process in processes for file in process.libraries}
+    return Proof(tuple(findings), len(serving), len(modules), len(touched), len(libraries))
 
 
 def sentence(findings: list[str] | tuple[str, ...]) -> str:

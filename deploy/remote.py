@@ -61,6 +61,7 @@ _TRAVELS = (
         f"deploy/{name}.py"
         for name in ("agent", "audit", "digest", "facts", "gpus", "http", "layout", "local", "lock", "machine")
     ],
+    "deploy/mapped.py",
     *[f"deploy/{name}.py" for name in ("manifest", "pairs", "ports", "proof", "revert", "slot", "store", "switch", "systemd")],
     *[f"deploy/{name}.py" for name in ("vram", "wire")],
 )

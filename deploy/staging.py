@@ -99,6 +99,7 @@ def describe(inputs: Inputs, files: dict[str, str], linked: int) -> Manifest:
         files=files,
         touched=inputs.touched,
         linked=linked,
+        scope=inputs.entry.scope,
     )
 
 

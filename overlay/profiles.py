@@ -26,6 +26,7 @@ class Profile:
     pip: str  # the package index that pip needs beside PyPI, in words
     requirements: tuple[str, ...]  # what the lock is made from
     pythons: tuple[str, ...] = ()  # every major.minor that there is a lock for
+    engine: str = "gpu"  # cpu: SGLang on a CPU, with the shims of the profile's name beside it
     replaces: tuple[str, ...] = ()  # import roots of a host that the profile takes the place of
     code: tuple[str, ...] = ()  # packages that the patched tree takes the place of: locked, never unpacked
     abi: tuple[str, ...] = ()  # packages that are bound to one torch and CUDA, as patterns of their names

@@ -13,16 +13,14 @@ from dataclasses import dataclass
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from overlay.doctor import cuda, known, rules
-from overlay.doctor.facts import Distribution, Facts, Library
+from overlay.doctor import cuda, known, layers, rules
+from overlay.doctor.facts import Distribution, Facts
 from overlay.doctor.finding import Finding, Severity
 from overlay.doctor.rules import common
 from overlay.profiles import Profile
 
 #: Packages that the rest is linked to by path or by symbol: one of them changes, all change.
 _ROOT = ("torch", "triton", "nvidia-", "cuda-")
-#: Names that a package had before, on hosts that still have it.
-_OLD = {"sglang-kernel": ("sgl-kernel",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +52,8 @@ def solve(a: Facts, b: Facts, profile: Profile, names: tuple[str, str] = ("A", "
     if refused:
         return Solution((), drift, errors, *refused)
     wanted = {row.name: row.a for row in drift if row.a and profile.select([row.name], "abi")}
-    guilty = {name for one in errors for name in _blamed(one)} | _unmet(b)
-    chosen = {name for name in wanted if name in guilty or any(old in guilty for old in _OLD.get(name, ()))}
+    guilty = {name for one in errors for name in _blamed(one)} | unmet(b)
+    chosen = {name for name in wanted if name in guilty or any(old in guilty for old in layers.OLD_NAMES.get(name, ()))}
     if not chosen and not errors:
         return Solution((), drift, errors, scope="nothing")
     if not any(name.startswith(_ROOT) for name in chosen) and not any(name.startswith(_ROOT) for name in guilty & set(wanted)):
@@ -73,34 +71,14 @@ def solve(a: Facts, b: Facts, profile: Profile, names: tuple[str, str] = ("A", "
 
 def after(a: Facts, b: Facts, names: set[str]) -> Facts:
     """B's facts as they would be with these packages of A in front of B's own."""
-    gone = names | {old for name in names for old in _OLD.get(name, ())}
-    whole = "torch" in names
-    brought = [one for one in a.distributions if one.name in names]
-    kept = [one for one in b.distributions if one.name not in gone and not (whole and _bound(one.name))]
-    folders = {entry.path.split("/")[0] for one in brought for entry in one.record or ()}
-    hidden = {entry.path for one in b.distributions if one not in kept for entry in one.record or ()}
-
-    def stays(one: Library) -> bool:
-        return one.path not in hidden and one.owner not in gone and one.path.split("/")[0] not in folders
-
-    labels = {name: text for name, text in b.labels.items() if name not in names}
-    labels |= {name: text for name, text in a.labels.items() if name in names}
-    return dataclasses.replace(
-        b,
-        kind=b.kind if a.kind == "tree" else "lock",
-        distributions=(*brought, *kept),
-        libraries=(*(one for one in a.libraries if one.owner in names), *(one for one in b.libraries if stays(one)))
-        if a.kind == "tree"
-        else (),
-        labels=labels,
-        cuda=a.cuda if whole else b.cuda,
-        links={**{path: to for path, to in b.links.items() if path not in hidden}, **a.links},
-        damage=tuple(one for one in b.damage if one.path not in hidden),
+    front = dataclasses.replace(
+        a,
+        distributions=tuple(one for one in a.distributions if one.name in names),
+        libraries=tuple(one for one in a.libraries if one.owner in names),
+        labels={name: text for name, text in a.labels.items() if name in names},
+        damage=(),
     )
-
-
-def _bound(name: str) -> bool:
-    return name.startswith(("nvidia-", "cuda-")) and name != "nvidia-ml-py"
+    return dataclasses.replace(layers.over(front, b), root=b.root)
 
 
 def _errors(facts: Facts) -> tuple[Finding, ...]:
@@ -116,7 +94,7 @@ def _blamed(finding: Finding) -> set[str]:
 def _drift(a: Facts, b: Facts, profile: Profile) -> tuple[Row, ...]:
     of_a, of_b = ({one.name: facts.version(one.name) for one in facts.distributions} for facts in (a, b))
     odd = {name for name in of_a.keys() | of_b.keys() if not _same(name, of_a.get(name), of_b.get(name), a, b)}
-    bound = set(profile.select(odd, "abi")) | {old for olds in _OLD.values() for old in olds if old in odd}
+    bound = set(profile.select(odd, "abi")) | {old for olds in layers.OLD_NAMES.values() for old in olds if old in odd}
     return tuple(Row(name, of_a.get(name), of_b.get(name)) for name in sorted(bound))
 
 
@@ -164,7 +142,7 @@ def _refuse(a: Facts, b: Facts, profile: Profile, names: tuple[str, str]) -> tup
     return None
 
 
-def _unmet(b: Facts) -> set[str]:
+def unmet(b: Facts) -> set[str]:
     """What the pinned SGLang requires of the packages that decide, and B has not."""
     missing = set()
     for text in known.REQUIRES["sglang", "0.5.11"]:

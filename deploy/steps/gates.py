@@ -63,9 +63,10 @@ class Prove(Step):
         evidence = proof.loaded(manifest, slot, host.root() / "releases" / self.release / "site", host.attested(self.slot))
         if findings := [*findings, *evidence.findings]:
             raise StepFailed(proof.sentence(findings))
+        cuda = f", {evidence.libraries} of CUDA's libraries once each" if evidence.libraries else ""
         return (
             f"{evidence.modules} modules in {evidence.processes} processes, "
-            f"{evidence.touched} of {len(manifest.touched)} patched files loaded"
+            f"{evidence.touched} of {len(manifest.touched)} patched files loaded{cuda}"
         )
 
 

@@ -14,7 +14,7 @@ from tools import transport
 from tools.cli import UserError
 
 #: What travels: the reader and what it imports.
-_MODULES = ("__init__", "cuda", "dist", "elf", "facts", "fatbin", "host", "reader", "symbols", "tree", "wire")
+_MODULES = ("__init__", "cuda", "dist", "elf", "facts", "fatbin", "host", "layers", "reader", "symbols", "tree", "wire")
 #: A file in memory is one for zipimport; the interpreter writes no bytecode (-B) and takes no settings of the user's (-I).
 _START = """
 import sys
@@ -31,13 +31,23 @@ runpy.run_module('overlay.doctor.reader', run_name='__main__')
 _FIND = 'command -v "$0" >/dev/null || { cat >/dev/null; exit 127; }; exec "$0" "$@"'
 
 
-def read(name: str, site: str | None = None, python: str = "python3", *, hashes: bool = False, timeout: float = 120) -> Facts:
-    """The facts of a site root on a host, or of the one that `python` there has.
+def read(
+    name: str,
+    site: str | None = None,
+    python: str = "python3",
+    *,
+    hashes: bool = False,
+    timeout: float = 120,
+    over: transport.Transport | None = None,
+) -> Facts:
+    """The facts of a site root on a host, or of the one that `python` there has. `over`: another way to it than its name.
+
+    A release's site is read with the packages of `python` behind it, as its server sees them.
 
     Raises UserError if the host can't be reached, has no such interpreter, or there is no such root.
     """
     argv = ["sh", "-c", _FIND, python, "-I", "-B", "-c", _START, *([site] if site else []), *(["--hashes"] if hashes else [])]
-    with transport.to(name) as host:
+    with over or transport.to(name) as host:
         done = host.run(argv, input=archive(), timeout=timeout)
     if done.rc in (126, 127):
         raise UserError(f"{name}: there is no {python} that can be run; name one with HOST_PYTHON=/path/to/python")

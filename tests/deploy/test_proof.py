@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import mmap
+import os
 from pathlib import Path
 
 import pytest
 
-from deploy import proof
+from deploy import mapped, proof
 from deploy.manifest import Manifest
 from deploy.proof import Attested
 from deploy.slot import single
+from tests.overlay.elfwriter import library
 
 RUNNER = "sglang.srt.model_executor.model_runner"
 SITE = Path("/r/site")
@@ -76,6 +80,39 @@ def test_a_server_that_says_otherwise(server: dict, model: str, said: str) -> No
 )
 def test_code_that_is_not_the_release(processes: tuple[Attested, ...], said: str) -> None:
     assert said in proof.sentence(proof.loaded(MANIFEST, SLOT, SITE, processes).findings)
+
+
+CUDA = (f"{SITE}/nvidia/cu13/lib/libcudart.so.13", f"{SITE}/nvidia/nccl/lib/libnccl.so.2")
+BASE = ("/venv/site-packages/nvidia/cu13/lib/libcudart.so.13", "/venv/site-packages/nvidia/nccl/lib/libnccl.so.2")
+
+
+@pytest.mark.parametrize(
+    ("scope", "files", "said"),
+    [
+        ("full", CUDA, None),
+        ("full", (), None),
+        ("full", (*CUDA, f"{SITE}/torchvision.libs/libcudart.faf08d9a.so.13", f"{SITE}/nvidia/cu13/lib/libcublasLt.so.13"), None),
+        ("full", (*CUDA, "/usr/local/cuda/lib64/libcudart.so.12"), "process 2 has 2 copies of libcudart loaded"),
+        ("full", (CUDA[0], BASE[1]), f"process 2 loaded {BASE[1]} outside the release"),
+        ("abi", BASE, "outside the release"),
+        ("code", BASE, None),
+        ("code", (BASE[0], "/usr/lib/libnccl.so.2.27.7"), "from different environments"),
+        ("code", (*BASE, "/usr/local/cuda/lib64/libcudart.so.12"), "2 copies of libcudart"),
+    ],
+)
+def test_one_cuda_in_each_process(scope: str, files: tuple[str, ...], said: str | None) -> None:
+    wanted, rank = dataclasses.replace(MANIFEST, scope=scope), dataclasses.replace(worker(), libraries=files)
+    found = proof.loaded(wanted, SLOT, SITE, (main(), rank)).findings
+    assert said in proof.sentence(found) if said else found == ()
+
+
+def test_what_a_process_has_mapped_is_read_from_the_kernel(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        for name in ("libcudart.so.13", "libnccl.so.2", "libcublasLt.so.13"):
+            file = stack.enter_context(open(library(tmp_path / name), "rb"))
+            stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        assert mapped.read(os.getpid()) == (f"{tmp_path}/libcudart.so.13", f"{tmp_path}/libnccl.so.2")
+    assert mapped.read(0) == ()
 
 
 def test_an_empty_series_needs_no_patched_file() -> None:

@@ -24,7 +24,7 @@ TOKENS = 6
 PROMPTS = ([3, 1, 4], [1, 5, 9, 2])
 
 SERVER = """
-import argparse, json, multiprocessing, os, signal, sys, threading, time
+import argparse, importlib, json, mmap, multiprocessing, os, signal, sys, threading, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from sglang import behaviour, version
 
@@ -88,9 +88,18 @@ def answer(ids, count, text):
 
 def work(ready):
     import sglang.srt.model_executor.model_runner
+    for name in behaviour.NEEDS:
+        importlib.import_module(name)
+    held = [mapped(name) for name in behaviour.MAPS]
     ready.set()
     while True:
         time.sleep(60)
+
+def mapped(name):
+    "A file of the first import root that has it, as the dynamic linker maps it."
+    path = next(path for path in (os.path.join(root, name) for root in sys.path) if os.path.isfile(path))
+    with open(path, "rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 if __name__ == "__main__":
     main()
@@ -100,6 +109,7 @@ if __name__ == "__main__":
 def behave(tree: Path, **how: object) -> Path:
     """Write the stand-in package into `tree`; `how` sets what its server does wrong."""
     defaults = {"CRASH": False, "CRASH_ON": 0, "LOSSY": False, "MUTE": False, "CLAIM": None, "ACCEPT": 3}
+    defaults |= {"NEEDS": (), "MAPS": ()}
     package = tree / "sglang"
     worker = package / "srt" / "model_executor"
     worker.mkdir(parents=True, exist_ok=True)

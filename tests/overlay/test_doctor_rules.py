@@ -507,6 +507,12 @@ def test_a_file_that_is_named_for_its_gpu_is_no_gap() -> None:
     assert the(add(healthy(), Library("torchao/_C.abi3.so", "torchao", code=code)), "R7").severity is Severity.WARNING
 
 
+def test_a_private_copy_of_a_wheel_is_no_second_runtime() -> None:
+    facts = healthy()
+    private = "7f04-7f05 r-xp 0 00:00 3 /site/torchvision.libs/libcudart.faf08d9a.so.13\n"
+    assert rules.examine(dataclasses.replace(facts, maps={7: facts.maps[7] + private})) == ()
+
+
 def test_torchcodec_of_pypi_is_a_cpu_build_and_torchvision_is_not() -> None:
     facts = add(healthy(), dist("torchcodec", "0.11.1"))
     assert rules.examine(label(facts, "torchcodec", "0.11.1+cpu")) == ()

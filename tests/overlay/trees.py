@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from overlay.doctor import dist
 from tests.overlay.elfwriter import library
-from tests.overlay.wheels import record_hash
+from tests.overlay.wheels import record_hash, wheel
 
 NEW = "_ZN3c104cuda29c10_cuda_check_implementationEiPKcS2_jb"
 OLD = "_ZN3c104cuda29c10_cuda_check_implementationEiPKcS2_ib"
@@ -61,6 +62,16 @@ def tree(root: Path, cuda: int) -> Path:
     package(root, "sglang-kernel", "0.4.2", kernel)
     package(root, "fastapi", "0.165.0" if thirteen else "0.162.5", root / "fastapi/__init__.py")
     return root
+
+
+def wheels(folder: Path, cuda: int) -> Path:
+    """The same environment as a folder of wheels."""
+    root = tree(folder / "unpacked", cuda)
+    for info in root.glob("*.dist-info"):
+        name, version, requires = dist.metadata((info / "METADATA").read_text())
+        listed = [path for path, _, _ in dist.rows((info / "RECORD").read_text()) if not path.startswith(info.name)]
+        wheel(folder, name, {path: (root / path).read_bytes() for path in listed}, version, requires)
+    return folder
 
 
 def digest(root: Path) -> str:

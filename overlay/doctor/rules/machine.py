@@ -85,7 +85,8 @@ def live(facts: Facts) -> Iterator[Finding]:
         for line in text.splitlines():
             path = line.split(maxsplit=5)[5].removesuffix(" (deleted)") if len(line.split(maxsplit=5)) == 6 else ""
             match = _ONCE.search(posixpath.basename(path))
-            if match and ".so" in path:
+            # What a wheel brings under a name of its own (auditwheel's NAME.libs) nothing else links to: torchvision does.
+            if match and ".so" in path and not posixpath.dirname(path).endswith(".libs"):
                 loaded.setdefault(match[1], set()).add(path)
         for name, paths in sorted(loaded.items()):
             foreign = [path for path in paths if not path.startswith(facts.root.rstrip("/") + "/")]
