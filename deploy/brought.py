@@ -32,6 +32,8 @@ def site(entry: Entry) -> Site:
     """
     profile = profiles.load(entry.profile)
     if not entry.remote or len(profile.pythons) == 1:
+        if entry.scope != "full":
+            raise UserError(f"{entry.name}: the overlay profile {profile.name} is brought whole: leave out scope", 2)
         built = sites.build(entry.profile)
         gate.require(built.root)
         return built

@@ -10,9 +10,15 @@ import pytest
 
 import deploy.__main__
 import overlay.site
-from deploy import inventory
+from deploy import brought, inventory
 from tests.overlay import trees
 from tools.cli import UserError
+
+
+def test_a_scope_is_for_profiles_of_hosts() -> None:
+    with pytest.raises(UserError, match="the overlay profile cpu is brought whole: leave out scope") as caught:
+        brought.site(dataclasses.replace(inventory.load("sandbox"), scope="abi"))
+    assert caught.value.code == 2
 
 
 @pytest.mark.parametrize("verb", ["plan", "apply"])

@@ -35,7 +35,10 @@ HOW = {"NEEDS": ("fastapi",), "MAPS": (CUDART, NCCL)}
 
 
 def base(host: Machine, cuda: int | None) -> Path:
-    """Give the host a virtual environment with SGLang's packages for that CUDA, or without any. Returns its folder here."""
+    """Give the host GPUs, and a virtual environment with SGLang's packages for that CUDA, or none. Returns its folder here."""
+    (host.root / "etc/gpus.json").write_text('{"dead": {}, "used": {}, "failing": []}')
+    (tool := host.root / "usr/local/bin/nvidia-smi").write_text(Path(__file__).with_name("nvidia_smi.py").read_text())
+    tool.chmod(0o755)
     folder = host.root / "opt/base"
     (folder / "bin").mkdir(parents=True)
     (folder / "bin/python3").symlink_to("/usr/bin/python3")
