@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from deploy import kept
 from deploy.inventory import Entry
 from overlay import lock, profiles, solver, wheelhouse
 from overlay import site as sites
@@ -31,11 +32,11 @@ def site(entry: Entry) -> Site:
     A profile for several Pythons is one for hosts: the host is asked which it has, and what else.
     """
     profile = profiles.load(entry.profile)
-    if not entry.remote or len(profile.pythons) == 1:
+    if whole(entry):
         if entry.scope != "full":
             raise UserError(f"{entry.name}: the overlay profile {profile.name} is brought whole: leave out scope", 2)
         built = sites.build(entry.profile)
-        gate.require(built.root)
+        kept.once(f"overlay-{entry.profile}", gate.key(built.root), lambda: gate.require(built.root))
         return built
     way = Ssh(entry.address or entry.name, user=entry.user, port=entry.ssh_port, jump=entry.jump, identity=entry.identity)
     base = remote.read(entry.name, python=entry.python, over=way)
@@ -44,6 +45,11 @@ def site(entry: Entry) -> Site:
     after = layers.over(tree.read(root), base, CODE)
     require(profile, entry, after)
     return Site(root, Path(entry.python), digest)
+
+
+def whole(entry: Entry) -> bool:
+    """Whether the profile comes as it is, whatever the host has."""
+    return not entry.remote or len(profiles.load(entry.profile).pythons) == 1
 
 
 def _root(profile: Profile, scope: str) -> tuple[Path, str]:
