@@ -70,11 +70,16 @@ def run(plan: Plan, host: Host, watch: Watch) -> Recap:
     """Run the steps; on a failure undo them. Never raises for a step's failure, it is in the recap."""
     recap = Recap(plan.release, plan.summary)
     begun: list[Step] = []
-    for step in plan.steps:
-        begun.append(step)
-        if error := _do(recap, step, "ok", lambda step=step: step.apply(host), watch, step.describe()):
-            _fail(plan, host, recap, begun, error, watch)
-            break
+    error: BaseException | None = None
+    try:
+        for step in plan.steps:
+            begun.append(step)
+            if error := _do(recap, step, "ok", lambda step=step: step.apply(host), watch, step.describe()):
+                break
+    except KeyboardInterrupt as between:  # two steps
+        error = between
+    if error:
+        _fail(plan, host, recap, begun, error, watch)
     return recap
 
 

@@ -20,6 +20,7 @@ from deploy import verbs
 from deploy.inputs import Inputs
 from deploy.sandbox import Sandbox
 from deploy.slot import ENGINE
+from deploy.steps.gates import Health
 from tools.cli import UserError
 
 Make = Callable[..., Inputs]
@@ -219,6 +220,22 @@ def test_an_interrupted_controller_takes_back_what_it_began(
         assert controller.wait(30) == 3
     facts = host.facts()
     assert (facts.current, facts.instance(ENGINE).release, facts.instance(ENGINE).live) == (old.release, old.release, True)
+
+
+def test_an_interruption_between_two_steps_is_one_in_them(
+    host: Sandbox, inputs_of: Make, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = inputs_of()
+    verbs.apply(host, old, json=True)
+    capsys.readouterr()
+
+    def interrupted(step: Health) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Health, "describe", interrupted)  # asked before the step begins
+    assert verbs.apply(host, inputs_of(ACCEPT=2), json=True) == 3
+    assert json.loads(capsys.readouterr().out)["failure"] == "health: interrupted"
+    assert host.facts().serves(old.release)
 
 
 def test_two_applies_at_once_and_who_holds_the_host(host: Sandbox, inputs_of: Make) -> None:
