@@ -84,10 +84,10 @@ def _work(args: argparse.Namespace, entries: list[inventory.Entry]) -> Callable[
     match args.verb:
         case "plan":
             wanted = inputs.gather_all(entries)
-            return lambda host, _: verbs.planned(host, wanted[host.entry.name])
+            return lambda host, _: verbs.planned(host, wanted(host.entry))
         case "apply":
             wanted = inputs.gather_all(entries)
-            return lambda host, steps: verbs.applied(host, wanted[host.entry.name], steps)
+            return lambda host, steps: verbs.applied(host, wanted(host.entry), steps)
         case "rollback":
             return lambda host, steps: verbs.rolled_back(host, args.to, steps)
         case "status":

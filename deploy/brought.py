@@ -6,12 +6,14 @@ The rest is the host's, behind it on the import path. So the doctor judges both 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from deploy import kept
 from deploy.inventory import Entry
 from overlay import lock, profiles, solver, wheelhouse
-from overlay import site as sites
+from overlay import site as overlay_site
 from overlay.doctor import gate, layers, remote, tree
 from overlay.doctor.facts import Facts
 from overlay.profiles import Profile
@@ -22,8 +24,29 @@ from tools.transport import Ssh
 
 #: Of the patched tree: in front of the host's without metadata of its own.
 CODE = ("sglang",)
+#: Hosts asked at the same time.
+_AT_ONCE = 16
 #: Names shown at most.
 _SHOWN = 5
+
+
+def sites(entries: Sequence[Entry]) -> dict[str, Site | UserError]:
+    """Each host's, by name, or why there is none. Hosts are asked at the same time, packages are unpacked one after the other."""
+    shared: dict[str, Site] = {}
+    asked = [entry for entry in entries if not whole(entry)]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        bases = {entry.name: pool.submit(_ask, entry) for entry in asked}
+        made: dict[str, Site | UserError] = {}
+        for entry in entries:
+            try:
+                if entry in asked:
+                    made[entry.name] = _beside(entry, bases[entry.name].result())
+                else:
+                    made[entry.name] = shared.get(entry.profile) or _whole(entry)
+                    shared[entry.profile] = made[entry.name]
+            except UserError as error:
+                made[entry.name] = error
+        return made
 
 
 def site(entry: Entry) -> Site:
@@ -31,15 +54,24 @@ def site(entry: Entry) -> Site:
 
     A profile for several Pythons is one for hosts: the host is asked which it has, and what else.
     """
-    profile = profiles.load(entry.profile)
-    if whole(entry):
-        if entry.scope != "full":
-            raise UserError(f"{entry.name}: the overlay profile {profile.name} is brought whole: leave out scope", 2)
-        built = sites.build(entry.profile)
-        kept.once(f"overlay-{entry.profile}", gate.key(built.root), lambda: gate.require(built.root))
-        return built
+    return _whole(entry) if whole(entry) else _beside(entry, _ask(entry))
+
+
+def _whole(entry: Entry) -> Site:
+    if entry.scope != "full":
+        raise UserError(f"{entry.name}: the overlay profile {entry.profile} is brought whole: leave out scope", 2)
+    built = overlay_site.build(entry.profile)
+    kept.once(f"overlay-{entry.profile}", gate.key(built.root), lambda: gate.require(built.root))
+    return built
+
+
+def _ask(entry: Entry) -> Facts:
+    """The packages that the host's own interpreter has."""
     way = Ssh(entry.address or entry.name, user=entry.user, port=entry.ssh_port, jump=entry.jump, identity=entry.identity)
-    base = remote.read(entry.name, python=entry.python, over=way)
+    return remote.read(entry.name, python=entry.python, over=way)
+
+
+def _beside(entry: Entry, base: Facts) -> Site:
     profile = profiles.load(entry.profile, base.python)
     root, digest = _root(profile, entry.scope)
     after = layers.over(tree.read(root), base, CODE)

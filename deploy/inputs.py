@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from deploy import brought, digest, kept, pairs, unit
 from deploy.inventory import Entry
 from deploy.layout import Layout
 from deploy.slot import Slot
+from tools.cli import UserError
 from tools.paths import REPO, VERSION
 
 #: What a server on another machine has of its user's environment.
@@ -73,19 +74,25 @@ def gather(entry: Entry) -> Inputs:
     Raises:
         UserError: an input can't be had, `patches.check` finds anything in the series, or the doctor an error in the overlay.
     """
-    return gather_all([entry])[entry.name]
+    return gather_all([entry])(entry)
 
 
-def gather_all(entries: Iterable[Entry]) -> dict[str, Inputs]:
-    """The inputs of several hosts by name; what they share is made once: the patched tree, and a profile that comes whole."""
-    code, sites, made = _patched(), {}, {}
-    for entry in entries:
-        which = (entry.profile, entry.scope) if brought.whole(entry) else entry.name
-        site = sites[which] = sites.get(which) or brought.site(entry)
+def gather_all(entries: Sequence[Entry]) -> Callable[[Entry], Inputs]:
+    """The inputs of several hosts; what they share is made once: the patched tree, and a profile that comes whole.
+
+    A host whose own part can't be had keeps nobody back: the returned function raises its UserError when it is asked for.
+    """
+    code, sites = _patched(), brought.sites(entries)
+
+    def inputs(entry: Entry) -> Inputs:
+        site = sites[entry.name]
+        if isinstance(site, UserError):
+            raise site
         more = {"site": site.root, "python": site.python, "shims": REPO / "overlay" / entry.profile}
         digests = {**code["digests"], "overlay": site.digest}
-        made[entry.name] = assemble(entry, pairs.find(entry.pair), **{**code, **more, "digests": digests})
-    return made
+        return assemble(entry, pairs.find(entry.pair), **{**code, **more, "digests": digests})
+
+    return inputs
 
 
 def _patched() -> dict[str, Any]:

@@ -37,9 +37,9 @@ from deploy import __main__ as command, inputs
 from tests.hosts import world
 from tools import cli
 wrong = {wrong!r}
-inputs.gather_all = lambda entries: {{
-    entry.name: world.make_inputs(Path({folder!r}), entry, **wrong.get(entry.name, wrong.get("all", {{}}))) for entry in entries
-}}
+inputs.gather_all = lambda entries: lambda entry: world.make_inputs(
+    Path({folder!r}), entry, **wrong.get(entry.name, wrong.get("all", {{}}))
+)
 cli.run(command.main)
 """
 

@@ -19,6 +19,7 @@ from deploy import brought, verbs
 from deploy.inputs import Inputs
 from deploy.inventory import Entry
 from overlay import profiles
+from overlay.site import Site
 from tests.hosts import world
 from tests.hosts.machines import Machine
 from tests.overlay import trees
@@ -118,6 +119,10 @@ def test_a_host_of_cuda_12_gets_what_a_host_of_cuda_13_has_and_keeps_its_own(
     def said() -> dict:
         return json.loads(capsys.readouterr().out)
 
+    gone = dataclasses.replace(entry, name="gone", address="10.77.0.251")
+    both = brought.sites([gone, entry])
+    assert str(both["gone"]) == "10.77.0.251: cannot connect: Unable to connect to port 22 on 10.77.0.251"
+    assert isinstance(both["ct200"], Site), "a host that is away keeps nobody back"
     good = inputs(tmp_path, entry, **HOW)
     assert {path.name for path in good.site.glob("*.dist-info")} == {
         f"{name.replace('-', '_')}-{version.split('+')[0]}.dist-info" for name, version in bring.items()

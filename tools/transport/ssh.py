@@ -114,7 +114,8 @@ class Ssh(Transport):
         except (OSError, EOFError, paramiko.SSHException) as error:
             if str(error).startswith("Timeout"):  # paramiko's own, for a channel; it has no class of its own
                 raise Unreachable(f"{self.name}: no answer within {CONNECT:g} s") from error
-            raise Unreachable(f"{self.name}: cannot connect: {error or type(error).__name__}") from error
+            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise Unreachable(f"{self.name}: cannot connect: {why}") from error
 
 
 class _Refuse:
