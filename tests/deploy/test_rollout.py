@@ -194,6 +194,7 @@ sys.path.insert(0, {repo!r})
 from deploy import __main__ as command, inputs, inventory
 from tests.deploy import world
 from tools import cli
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's children ignore it
 entry = world.make_entry(Path({root!r}), slots=world.slots(port={port}))
 inventory.select = lambda *args, **more: [entry]
 inputs.gather = lambda entry: world.make_inputs(Path({folder!r}), entry, MUTE=True)

@@ -91,7 +91,7 @@ def test_the_link_breaks_after_the_push(machine: Machine, tmp_path: Path, capsys
                 made = plans.apply(wanted, host.facts())
                 way = ("up", "down")[number % 2]
                 link.breaks(way, chance.randrange(said[way]), chance.choice(["rst", "fin"]))
-                recap = rollout.run(made, host, show.step)
+                recap = rollout.run(made, host, show.Steps(host))
             host.close()
             assert link.broken, (way, link.passed)
         broken.append(f"{way}: {recap.failure or recap.rows[-1].step}")

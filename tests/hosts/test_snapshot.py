@@ -42,7 +42,9 @@ def pristine() -> Path:
 def install(machine: Machine, root: Path) -> None:
     """The pinned package, with metadata, for the host's own interpreter."""
     read, write = os.pipe()
-    with subprocess.Popen(["tar", "--create", "--file=-", f"--directory={root}", "sglang"], stdout=write):
+    with subprocess.Popen(
+        ["tar", "--create", "--exclude=__pycache__", "--file=-", f"--directory={root}", "sglang"], stdout=write
+    ):
         os.close(write)
         subprocess.run(["tar", "--extract", "--file=-", f"--directory={machine.root}{SITE}"], stdin=read, check=True)
         os.close(read)
@@ -53,8 +55,8 @@ def install(machine: Machine, root: Path) -> None:
 
 
 def measure(folder: Path) -> tuple[int, int]:
-    """Files under the folder, and their bytes."""
-    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    """Files under the folder, and their bytes; byte code, which those who import from it leave there, is not the package's."""
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     return len(sizes), sum(sizes)
 
 
