@@ -176,7 +176,7 @@ class LocalHost(ABC):
 
     def _stranger(self, slots: tuple[Slot, ...]) -> str | None:
         """Who holds a port of these slots without being one of this host's servers."""
-        held = {port: by for slot in slots for port in (slot.port, slot.nccl_port) if (by := ports.holder(port))}
+        held = {port: by for slot in slots for port in (slot.port, slot.nccl_port) if (by := ports.settled(port))}
         ours = set().union(*map(self.processes, self.taken())) if held else set()
         for port, (pid, what) in held.items():
             if pid not in ours:

@@ -6,11 +6,14 @@ import contextlib
 import os
 import random
 import socket
+import time
 from pathlib import Path
 
 #: Ports that a server can have: SGLang takes the one 10,000 above for gRPC and does not start if there is none.
 LOWEST, HIGHEST = 1024, 65535 - 10000
 
+#: Seconds that the kernel gets to take a process apart: one with gigabytes on GPUs takes some.
+ENDING = 30.0
 _LISTEN = "0A"
 
 
@@ -30,6 +33,14 @@ def holder(port: int) -> tuple[int | None, str] | None:
         except OSError:
             continue  # gone meanwhile, or another user's
     return None, "a process of another user"
+
+
+def settled(port: int) -> tuple[int | None, str] | None:
+    """The same, but a process that is ending gets time to give the port back: its memory goes first, and its command with it."""
+    end = time.monotonic() + ENDING
+    while (found := holder(port)) and not found[1] and time.monotonic() < end:
+        time.sleep(0.1)
+    return found
 
 
 def free() -> int:

@@ -61,6 +61,29 @@ def test_the_holder_of_a_port_is_found() -> None:
     assert ports.holder(port) is None
 
 
+#: Listens, and has no command any more, like a process that is ending; ends when told to.
+ENDING = """
+import ctypes, socket, sys
+server = socket.create_server(("127.0.0.1", 0))
+start, end = map(int, open("/proc/self/stat").read().rsplit(") ", 1)[1].split()[45:47])
+ctypes.memset(start, 0, end - start)
+print(server.getsockname()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_process_that_is_ending_may_give_its_port_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", ENDING], **pipes) as ending:
+        port = int(ending.stdout.readline())
+        assert ports.holder(port) == (ending.pid, "")
+        with monkeypatch.context() as patch:
+            patch.setattr(ports, "ENDING", 0.0)
+            assert ports.settled(port) == (ending.pid, ""), "it does not end"
+        threading.Timer(0.3, ending.stdin.close).start()
+        assert ports.settled(port) is None
+
+
 def _serve(script: list[bytes | float]) -> int:
     """Answer one connection on a new port: send bytes, sleep seconds."""
     server = socket.create_server(("127.0.0.1", 0))
