@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--budgets", type=numbers(1, 1024), default=[15, 22, 64], help="DDTREE's (default: 15,22,64)")
     command.add_argument("--rounds", type=one(1, 30), default=5, help="of each cell, after one that does not count (default: 5)")
     command.add_argument("--prompts", type=one(1, 4096), default=8, help="of the pair's own, in each round (default: 8)")
-    command.add_argument("--tokens", type=one(2, 65536), default=32, help="new ones for each prompt (default: 32)")
+    command.add_argument("--tokens", type=one(2, 65536), default=24, help="new ones for each prompt (default: 24)")
     command.add_argument("--out", type=Path, help="where to write, without suffix (default: .cache/bench/HOST-DATE-TIME)")
     command.add_argument("--json", action="store_true", help="print the document instead of the tables")
     text = "two measurements side by side, and which differences are more than chance"
