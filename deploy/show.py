@@ -41,12 +41,11 @@ def plan(plan: Plan, host: str) -> None:
     back = f"back to {plan.fallback}" if plan.fallback else "stop; there is no release to go back to"
     last = f"if a step fails: {back}" if plan.changes else "nothing restarts"
     if not out.is_terminal:
-        print(f"{host}: {plan.summary}")
+        lines = [f"{host}: {plan.summary}"]
         for step in plan.steps:
-            print(f"  {step.name:<7} {step.describe()}", *step.details(), sep="\n            ")
-        for line in plan.warnings:
-            print(f"  warning {line}")
-        print(f"  {last}")
+            lines += [f"  {step.name:<7} {step.describe()}", *(f"            {line}" for line in step.details())]
+        lines += [*(f"  warning {line}" for line in plan.warnings), f"  {last}"]
+        out.print("\n".join(lines), markup=False)
         return
     tree = Tree(f"[bold]{escape(host)}[/]: {escape(plan.summary)}")
     for step in plan.steps:
@@ -99,9 +98,9 @@ def recap(recap: Recap) -> None:
         out.print(table)
     else:
         wide = max(7, *(len(_where(row)) for row in recap.rows))
-        print(f"{'step':<{wide}} {'outcome':<11} {'seconds':>7}")
+        out.print(f"{'step':<{wide}} {'outcome':<11} {'seconds':>7}", markup=False)
         for row in recap.rows:
-            print(f"{_where(row):<{wide}} {row.outcome:<11} {row.seconds:>7.1f}  {row.detail}")
+            out.print(f"{_where(row):<{wide}} {row.outcome:<11} {row.seconds:>7.1f}  {row.detail}", markup=False)
     if recap.failure:
         failure(recap, "")
     else:
@@ -125,7 +124,7 @@ def recaps(hosts: dict[str, tuple[Recap | None, str]]) -> None:
     lines = [["host", *steps, ""], *([name, *(text for _, text in rows[name]), word] for name, (_, word) in hosts.items())]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        out.print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip(), markup=False)
 
 
 def _cell(recap: Recap | None, step: str) -> tuple[str, str]:

@@ -16,10 +16,19 @@ from tools.errors import UserError
 
 __all__ = ["UserError", "err", "out", "run"]
 
-#: Standard output; plain text when it is not a terminal.
-out = Console(highlight=False, soft_wrap=True)
+
+class _Console(Console):
+    """Goes quiet where nobody reads any longer, instead of ending the command: what it has begun it brings to an end."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+
+#: Standard output; plain text when it is not a terminal. Without emoji, which `file:100:` would become.
+out = _Console(highlight=False, soft_wrap=True, emoji=False)
 #: Standard error; progress bars and errors go here, so that `--json` output stays clean.
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+err = _Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 def run(main: Callable[[], int]) -> None:
