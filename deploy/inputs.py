@@ -118,7 +118,7 @@ def _patched() -> dict[str, Any]:
 
 def _series_key() -> str:
     """Of the patches and what checks them. The pinned tree counts by its manifest: what of it is used is verified then."""
-    judged = [digest.of_folders(REPO / "patches", REPO / "snapshot"), sys.version]
+    judged = [VERSION, digest.of_folders(REPO / "patches", REPO / "snapshot"), sys.version]
     return hashlib.sha256(json.dumps(judged).encode()).hexdigest()
 
 

@@ -8,6 +8,7 @@ A mistake is answered with the file, the line and the key, and what would be rig
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import tomllib
@@ -126,8 +127,10 @@ _REQUIRED = ("transport", "profile", "pair", "root", "port")
 
 def load(name: str | None = None, *, file: Path | None = None, port: str | None = None) -> Entry:
     """The entry of host `name`; `port` (text, as from the environment) overrides its port."""
-    (entry,) = select(name or DEFAULT, file=file, port=port, one=True)
-    return entry
+    entries = select(name or DEFAULT, file=file, port=port, one=True)
+    if len(entries) > 1:
+        raise UserError(f"HOST names {len(entries)} hosts, and this is for one at a time", 2)
+    return entries[0]
 
 
 def select(names: str, *, file: Path | None = None, port: str | None = None, one: bool = False) -> list[Entry]:
@@ -164,11 +167,13 @@ def _read(file: Path | None) -> tuple[dict[str, tuple[dict[str, Any], _Place]], 
             document = tomllib.loads(text)
         except OSError as error:
             raise UserError(f"the inventory {part} can't be read: {error.strerror}", 2) from None
-        except tomllib.TOMLDecodeError as error:
+        except ValueError as error:  # of TOML, or of UTF-8
             raise UserError(f"{part}: {error}", 2) from None
         for key in document:
             if key not in ("hosts", "groups"):
                 raise UserError(f"{part.name}: unknown table [{key}]; hosts are [hosts.NAME], groups are in [groups]", 2)
+        if not isinstance(document.get("hosts", {}), dict):
+            raise UserError(f"{part.name}: hosts must be tables, [hosts.NAME]", 2)
         for name, raw in document.get("hosts", {}).items():
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name) or not isinstance(raw, dict):
                 raise UserError(f"{part.name}: {name!r} is no host: a host is a table [hosts.NAME]", 2)
@@ -280,7 +285,7 @@ def _entry(name: str, raw: dict[str, Any], place: _Place, port: str | None) -> E
         raise place.error(table, "python", "must be an absolute path on the host")
     raw["ssh_port"] = raw.pop("ssh-port", None)  # Entry has no dashes
     if port:
-        if not port.isdigit() or not ports.LOWEST <= int(port) <= ports.HIGHEST:
+        if not port.isdecimal() or not ports.LOWEST <= int(port) <= ports.HIGHEST:
             raise UserError(f"PORT is {port!r}, must be a number from {ports.LOWEST} to {ports.HIGHEST}", 2)
         raw["port"] = int(port)
     lists = {"server": tuple(server.items()), "environment": tuple(environment.items())}
@@ -315,7 +320,7 @@ def _limits(raw: dict[str, Any], place: _Place, table: str) -> Limits:
     for key, value in raw.items():
         if key not in known:
             raise place.error(table, key, f"unknown key; known: {', '.join(known)}")
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
             raise place.error(table, key, f"is {value!r}, must be a number above 0")
     return Limits(**{known[key]: float(value) for key, value in raw.items()})
 

@@ -51,6 +51,9 @@ def slots(raw: dict[str, Any], port: int, gpus: tuple[int, ...], tp: int | None,
     for number, slot in enumerate(made):
         if slot.port > ports.HIGHEST:
             raise wrong("port", f"is too high for {len(made)} servers: {slot.name} would have {slot.port}, over {ports.HIGHEST}")
+        if len(set(slot.ports)) < len(slot.ports):  # only a list gives more than the HTTP port
+            what = f"is {slot.nccl_port}, where {slot.name} has its HTTP or, 10,000 above, its gRPC port"
+            raise wrong("nccl-port", what, number)
         for other in made[:number]:
             if what := _shared(slot, other):
                 raise wrong(*what, number) if "instances" in raw else wrong(*what)

@@ -71,6 +71,13 @@ def test_what_the_doctor_judges_makes_its_key(tmp_path: Path, monkeypatch: pytes
     assert len(set(keys)) == 4
 
 
+def test_another_pinned_version_is_checked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The series of both can lie side by side, so their files are the same before and after."""
+    before = inputs._series_key()
+    monkeypatch.setattr(inputs, "VERSION", "0.0.0")
+    assert inputs._series_key() != before
+
+
 def test_only_a_good_verdict_is_kept(passed: Path) -> None:
     runs = []
 

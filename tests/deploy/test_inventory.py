@@ -61,6 +61,9 @@ def test_an_entry(tmp_path: Path) -> None:
         ("keep = 3", "sudo = true", 'hosts.toml:7: hosts.sandbox.sudo: is for hosts with transport = "ssh"'),
         ("drain = 20", "drian = 20", "hosts.toml:14: hosts.sandbox.limits.drian: unknown key; known: start, drain, answer"),
         ("drain = 20", "drain = -1", "hosts.toml:14: hosts.sandbox.limits.drain: is -1, must be a number above 0"),
+        ("drain = 20", "drain = nan", "hosts.toml:14: hosts.sandbox.limits.drain: is nan, must be a number above 0"),
+        ("drain = 20", "drain = inf", "hosts.toml:14: hosts.sandbox.limits.drain: is inf, must be a number above 0"),
+        (GOOD, "hosts = 3", "hosts.toml: hosts must be tables, [hosts.NAME]"),
         ('device = "cpu"', 'device = ["cpu"]', "hosts.toml:10: hosts.sandbox.server.device: must be a flag's name"),
         ("[hosts.sandbox]", "[hosts.other]", "hosts.toml has no host 'sandbox'; it has: other"),
         ("keep = 3", "keep = = 3", "at line 7"),
@@ -77,8 +80,15 @@ def test_a_mistake_is_named_with_its_line(tmp_path: Path, old: str, new: str, sa
 
 
 def test_a_port_from_the_environment_is_checked_too(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="PORT is 'http'"):
-        load(tmp_path, GOOD, port="http")
+    for port in ("http", "²"):
+        with pytest.raises(UserError, match=f"PORT is '{port}'"):
+            load(tmp_path, GOOD, port=port)
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "hosts.toml").write_bytes(GOOD.encode() + b"# \xff\n")
+    with pytest.raises(UserError, match=r"hosts\.toml: .* can't decode"):
+        inventory.load("sandbox", file=tmp_path / "hosts.toml")
 
 
 TWO = GOOD.split("\n\n")[0]
@@ -91,6 +101,9 @@ PAIR = f'[groups]\nboth = ["b", "a"]\n\n{TWO.replace("sandbox]", "a]")}\n\n{TWO.
 def test_hosts_and_groups_are_chosen_once_each(tmp_path: Path, names: str, hosts: str) -> None:
     (tmp_path / "hosts.toml").write_text(PAIR)
     assert [entry.name for entry in inventory.select(names, file=tmp_path / "hosts.toml")] == list(hosts)
+    if "," in names and len(hosts) > 1 and "both" not in names:
+        with pytest.raises(UserError, match="HOST names 2 hosts, and this is for one at a time"):
+            inventory.load(names, file=tmp_path / "hosts.toml")
 
 
 def test_a_local_group_takes_the_place_of_one(tmp_path: Path) -> None:

@@ -96,6 +96,10 @@ def test_slots(tmp_path: Path, text: str, slots: list[Slot]) -> None:
             TABLE + 'name = "a"\n' + TABLE + 'name = "b"\nport = 40000\n',
             ":11: hosts.ct200.instances[1].port: b and a share port 40000 (HTTP, nccl, or gRPC",
         ),
+        (
+            TABLE + 'name = "a"\nport = 30000\nnccl-port = 40000\n',
+            ":10: hosts.ct200.instances[0].nccl-port: is 40000, where a has its HTTP or, 10,000 above, its gRPC port",
+        ),
         (TABLE + 'name = "a"\nport = 80\n', ":9: hosts.ct200.instances[0].port: is 80, must be a number from 1024 to"),
         (EIGHT + TABLE + 'name = "a"\n', ":7: hosts.ct200.gpus: can't be given beside instances"),
     ],
