@@ -29,6 +29,7 @@ from deploy.supervisor import marked
 from tests.deploy import world
 from tools.bench import __main__ as command
 from tools.bench import compare, measure, page, run, servers, stats
+from tools.bench.document import load
 from tools.cli import UserError
 from tools.paths import REPO
 
@@ -61,7 +62,7 @@ def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Entry]:
     """A host of stand-in servers, which serves `root`; the benchmark's own servers have their root and port of the test's."""
     monkeypatch.setattr(pairs, "ROOT", tmp_path)
     monkeypatch.setattr(servers, "CACHE", tmp_path)
-    monkeypatch.setattr(servers, "single", lambda _: single(ports.free()))
+    monkeypatch.setattr(servers, "single", lambda *_: single(ports.free()))
     made = world.make_entry(tmp_path / "root", budget=15)
     world.make_pair(tmp_path / "pair")
     (tmp_path / "pair" / "prompts.json").write_text(json.dumps([[1, 2, 3], [4, 5], [6], [7, 8]]))
@@ -183,6 +184,8 @@ def test_a_host_whose_server_could_not_be_brought_back_is_left_alone(entry: Entr
         (["run", "--prompts", "400"], "PROMPTS is 400, the pair qwen3-tiny has 64"),
         (["run", "--all"], "ALL=1 is for hosts over SSH"),
         (["run", "--host", "nobody"], "hosts.toml has no host 'nobody'"),
+        (["run", "--out", ""], "OUT names no file"),
+        (["run", "--out", "README.md/x"], "the measurement can't be written to README.md/x"),
         (["compare", "--b", "one.json"], "two measurements are needed, the JSON files of two runs: A=one.json B=other.json"),
         (["compare", "--a", "absent.json", "--b", "x"], "absent.json can't be read"),
         (["compare", "--a", "README.md", "--b", "x"], "README.md is not JSON"),
@@ -193,6 +196,12 @@ def test_mistakes_are_one_sentence(words: list[str], says: str) -> None:
     done = subprocess.run([sys.executable, "-m", "tools.bench", *words], cwd=REPO, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr
     assert done.stderr.count("error:") == 1
+
+
+def test_the_benchmarks_own_server_has_the_ranks_and_a_port_that_there_is() -> None:
+    for port, own in ((30000, 30500), (ports.HIGHEST, ports.HIGHEST - 500)):
+        given = dataclasses.replace(inventory.load(), slots=(single(port, 2),))
+        assert servers.own(given).slots == (single(own, 2),)
 
 
 def test_make_passes_every_option_on_zeros_as_well() -> None:
@@ -228,6 +237,21 @@ def test_a_comparison_says_what_is_more_than_chance(a, b, verdict: str, capsys) 
         compare.run(made(a), made(b, "another"), json=False)
 
 
+@pytest.mark.parametrize("part", ["load", "host", "cells", "rounds", "tokens_per_second", "median", "seconds"])
+def test_a_measurement_that_is_not_whole_is_refused(tmp_path: Path, part: str) -> None:
+    def without(value: object) -> object:
+        if isinstance(value, dict):
+            return {key: without(inner) for key, inner in value.items() if key != part}
+        return [without(inner) for inner in value] if isinstance(value, list) else value
+
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps(made([100, 101])))
+    load(file)
+    file.write_text(json.dumps(without(made([100, 101]))))
+    with pytest.raises(UserError, match=r"x\.json is not a measurement of this benchmark"):
+        load(file)
+
+
 def test_a_page_holds_its_document_whatever_the_tokens_are() -> None:
     document = made([100])
     document["host"] = "</script><b>\u2028"
@@ -240,7 +264,7 @@ def test_a_page_holds_its_document_whatever_the_tokens_are() -> None:
 def test_figures_of_the_real_engine(tmp_path: Path, monkeypatch, capsys) -> None:
     """The reference figures of the pair: verify steps of the paper's code for 16 prompts; and the trees are the outputs."""
     monkeypatch.setattr(servers, "CACHE", tmp_path)
-    monkeypatch.setattr(servers, "single", lambda _: single(ports.free()))
+    monkeypatch.setattr(servers, "single", lambda *_: single(ports.free()))
     entry = inventory.load()
     words = ("--batches", "8", "--temperatures", "0", "--budgets", "22", "--rounds", "1", "--prompts", "16", "--tokens", "129")
     assert run.run(dataclasses.replace(entry), options(*words, "--json", "--out", str(tmp_path / "x"))) == 0

@@ -17,6 +17,7 @@ from tools.errors import UserError
 
 #: A document of another one is refused.
 FORMAT = 1
+SPREAD = ("median", "low", "high")
 
 
 def load(file: Path) -> dict[str, Any]:
@@ -27,9 +28,21 @@ def load(file: Path) -> dict[str, Any]:
         raise UserError(f"{file} can't be read: {error.strerror}", 2) from None
     except ValueError as error:
         raise UserError(f"{file} is not JSON ({error}): name the .json file that `make bench` wrote", 2) from None
-    if not isinstance(found, dict) or found.get("format") != FORMAT or "servers" not in found:
+    if not isinstance(found, dict) or found.get("format") != FORMAT or not _whole(found):
         raise UserError(f"{file} is not a measurement of this benchmark (format {FORMAT}): name what `make bench` wrote", 2)
     return found
+
+
+def _whole(found: dict[str, Any]) -> bool:
+    """Whether everything is there that a comparison needs."""
+    try:
+        for cell in by_key(found).values():
+            speeds = [one["tokens"] / one["seconds"] for one in cell["rounds"]]
+            if not speeds or not all(speed > 0 for speed in [*speeds, *(cell["tokens_per_second"][key] for key in SPREAD)]):
+                return False
+        return isinstance(found["load"], dict) and {"host", "when"} <= found.keys()
+    except (AttributeError, LookupError, TypeError, ZeroDivisionError):
+        return False
 
 
 def by_key(found: dict[str, Any]) -> dict[tuple[str, float, int], dict[str, Any]]:

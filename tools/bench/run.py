@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json
 import platform
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,6 +37,8 @@ def run(entry: Entry, args: argparse.Namespace, gather: Callable[[Entry], inputs
     """Measure, write the JSON document and the page, show the tables."""
     load = load_of(entry, args)
     begin = time.time()
+    base = args.out or CACHE / "bench" / f"{entry.name}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(begin))}"
+    _writable(base)
     wanted = servers.settings(sorted({*args.budgets}))
     number = 1 if entry.remote and not args.all else len(wanted)
     with progress(number * (2 + len(load.batches) * len(load.temperatures) * (load.rounds + 1))) as tick:
@@ -51,7 +54,6 @@ def run(entry: Entry, args: argparse.Namespace, gather: Callable[[Entry], inputs
         "load": {**dataclasses.asdict(load), "prompts": len(load.prompts)},
         "servers": measured,
     }
-    base = args.out or CACHE / "bench" / f"{entry.name}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(begin))}"
     files = write(made, base)
     if args.json:
         print(json.dumps(made))
@@ -71,7 +73,7 @@ def load_of(entry: Entry, args: argparse.Namespace) -> Load:
     if len(prompts) < args.prompts:
         raise UserError(f"PROMPTS is {args.prompts}, the pair {entry.pair} has {len(prompts)}", 2)
     most = dict(entry.server).get("max-running-requests")
-    if most and max(args.batches) > most:
+    if isinstance(most, int) and max(args.batches) > most:
         raise UserError(f"BATCHES has {max(args.batches)}, the server takes {most} at once (max-running-requests)", 2)
     if max(args.batches) > args.prompts:
         raise UserError(f"BATCHES has {max(args.batches)}, which needs as many prompts: PROMPTS is {args.prompts}", 2)
@@ -83,6 +85,18 @@ def load_of(entry: Entry, args: argparse.Namespace) -> Load:
         args.rounds,
         entry.limits.answer,
     )
+
+
+def _writable(base: Path) -> None:
+    """A `UserError` if nothing can be written there: better before the measurement than after it."""
+    if not base.name:
+        raise UserError("OUT names no file: give a path without suffix, such as OUT=before", 2)
+    try:
+        base.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=base.parent):
+            pass
+    except OSError as error:
+        raise UserError(f"the measurement can't be written to {base}: {error.strerror}", 2) from None
 
 
 def write(made: dict[str, Any], base: Path) -> tuple[Path, Path]:

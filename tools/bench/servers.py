@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deploy import health
+from deploy import health, ports
 from deploy.host import Host
 from deploy.inputs import Inputs
 from deploy.inventory import NONE, Entry
@@ -22,7 +22,7 @@ from deploy.slot import single
 from tools.errors import UserError
 from tools.paths import CACHE
 
-#: How far the benchmark's own port on this machine is from the entry's.
+#: How far the benchmark's own port on this machine is from the entry's: above it, or below where there is no room.
 APART = 500
 
 
@@ -64,7 +64,8 @@ def settings(budgets: Sequence[int]) -> list[Setting]:
 
 def own(entry: Entry) -> Entry:
     """The entry of the benchmark's own servers on this machine."""
-    return dataclasses.replace(entry, root=CACHE / "bench" / "root", slots=(single(entry.port + APART),))
+    port = entry.port + (APART if entry.port + APART <= ports.HIGHEST else -APART)
+    return dataclasses.replace(entry, root=CACHE / "bench" / "root", slots=(single(port, entry.slots[0].tp),))
 
 
 @contextlib.contextmanager
