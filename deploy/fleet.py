@@ -76,9 +76,10 @@ def run(entries: Sequence[Entry], work: Work, *, json: bool) -> int:
 
 def _one(entry: Entry, work: Work, line: Line, poll: _Poll) -> Report:
     """The whole of one host; whatever goes wrong there is in its report."""
-    host = verbs.connect(entry)
-    host.progress, host.poll = line.pushed, poll
+    host = None
     try:
+        host = verbs.connect(entry)
+        host.progress, host.poll = line.pushed, poll
         poll()
         report = work(host, line)
     except UserError as error:
@@ -89,7 +90,8 @@ def _one(entry: Entry, work: Work, line: Line, poll: _Poll) -> Report:
         err.print(f"{entry.name}: {traceback.format_exc()}", markup=False)
         report = _failed(entry, str(error) or type(error).__name__, Ending.STRANDED.value)
     finally:
-        host.close()
+        if host:
+            host.close()
     line.end(_word(report))
     return report
 

@@ -237,6 +237,14 @@ class _Place:
         return found
 
 
+def _local_root(root: str, place: _Place, table: str) -> Path:
+    path = REPO / os.path.expanduser(root)
+    # The nearest that is there: a folder can be made in a folder only.
+    if "\0" in root or not next(part for part in (path, *path.parents) if os.path.lexists(part)).is_dir():
+        raise place.error(table, "root", f"is {root!r}, must be a folder, or where one can be made")
+    return path
+
+
 def _remote_root(root: str, place: _Place, table: str) -> Path:
     path = Path(root)
     if not path.is_absolute() or ".." in path.parts or len(path.parts) < 3 or re.search(r"[\s%$'\"]", root):
@@ -273,7 +281,7 @@ def _entry(name: str, raw: dict[str, Any], place: _Place, port: str | None) -> E
         if not isinstance(value, str) or "\n" in value or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key):
             raise place.error(f"{table}.environment", key, "must be a variable's name and one line of text")
     if raw["transport"] == "local":
-        raw["root"] = REPO / os.path.expanduser(raw["root"])
+        raw["root"] = _local_root(raw["root"], place, table)
     else:
         raw["root"] = _remote_root(raw["root"], place, table)
     gpus = raw.pop("gpus", [])

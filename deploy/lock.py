@@ -31,8 +31,7 @@ def who() -> dict[str, object]:
 @contextlib.contextmanager
 def held(path: Path, verb: str, by: dict[str, object] | None = None) -> Iterator[None]:
     """Hold the lock for `verb`, in the name of `by` (default: this process); a `UserError` naming the holder if it is taken."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+") as file:
+    with _opened(path) as file:
         _take(file)
         file.truncate(0)
         file.write(json.dumps({**(by or who()), "verb": verb, "since": time.time()}))
@@ -41,6 +40,14 @@ def held(path: Path, verb: str, by: dict[str, object] | None = None) -> Iterator
             yield
         finally:
             file.truncate(0)
+
+
+def _opened(path: Path) -> TextIO:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return open(path, "a+")
+    except OSError as error:
+        raise UserError(f"the lock {path} can't be taken: {error.strerror}") from None
 
 
 def _take(file: TextIO) -> None:

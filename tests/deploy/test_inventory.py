@@ -63,6 +63,8 @@ def test_an_entry(tmp_path: Path) -> None:
         ("drain = 20", "drain = -1", "hosts.toml:14: hosts.sandbox.limits.drain: is -1, must be a number above 0"),
         ("drain = 20", "drain = nan", "hosts.toml:14: hosts.sandbox.limits.drain: is nan, must be a number above 0"),
         ("drain = 20", "drain = inf", "hosts.toml:14: hosts.sandbox.limits.drain: is inf, must be a number above 0"),
+        (".cache/sandbox", "README.md/x", "hosts.toml:5: hosts.sandbox.root: is 'README.md/x', must be a folder, or where one"),
+        (".cache/sandbox", "a\\u0000b", "hosts.toml:5: hosts.sandbox.root: is 'a\\x00b', must be a folder"),
         (GOOD, "hosts = 3", "hosts.toml: hosts must be tables, [hosts.NAME]"),
         ('device = "cpu"', 'device = ["cpu"]', "hosts.toml:10: hosts.sandbox.server.device: must be a flag's name"),
         ("[hosts.sandbox]", "[hosts.other]", "hosts.toml has no host 'sandbox'; it has: other"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import json
 import os
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy import http, lock, ports, unit
+from deploy import fleet, http, lock, ports, unit, verbs
 from deploy.inventory import NONE
 from deploy.layout import Layout
 from deploy.pairs import Pair
@@ -186,3 +187,21 @@ def test_status_of_a_host_that_was_never_used(tmp_path: Path) -> None:
 def test_usage_mistakes_end_with_2(args: tuple[str, ...], env: dict[str, str], said: str) -> None:
     ended = cli(*args, **env)
     assert ended.returncode == 2 and said in ended.stderr and "Traceback" not in ended.stderr
+
+
+def test_a_root_that_nothing_can_be_written_to_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(UserError, match=r"the lock .*/file/lock can't be taken: File exists"),
+        lock.held(tmp_path / "file" / "lock", "x"),
+    ):
+        pass
+
+
+def test_a_host_that_fails_at_its_connection_hides_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    good = world.make_entry(tmp_path / "root")
+    bad = dataclasses.replace(good, name="bad", root=tmp_path / "loop")
+    assert fleet.run([bad, good], lambda host, _: verbs.state(host), json=True) == 4
+    first, second = json.loads(capsys.readouterr().out)["hosts"]
+    assert "loop" in first["error"] and second["host"] == good.name and "error" not in second
