@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deploy.gpus import Gpu
 from deploy.inventory import Entry
-from deploy.slot import Slot
+from deploy.slot import ENGINE, Slot
 from tools.cli import UserError
 
 #: MiB that others may use without being named.
@@ -36,7 +36,8 @@ def without(entry: Entry, dead: set[int]) -> str:
         left = [gpu for slot in slots for gpu in slot.gpus if gpu not in dead]
     if not left:
         return "none is left"
-    if len(sizes) > 1:
+    listed = any(slot.name not in (ENGINE, "all", f"gpu{slot.gpus[0]}") for slot in slots if slot.gpus)
+    if listed or len(sizes) > 1:
         out = " and ".join(slot.name for slot in slots if dead & set(slot.gpus))
         return f"take the instance {out} out of the list {where} to go on with the others"
     every = [gpu for slot in slots for gpu in slot.gpus]
@@ -46,7 +47,8 @@ def without(entry: Entry, dead: set[int]) -> str:
     used = [gpu for block in whole for gpu in block]
     spare = [gpu for gpu in left if gpu not in used]
     rest = f", which leaves {', '.join(map(str, spare))} spare" if spare else ""
-    return f'set topology = "tp{size}" and gpus = {used} {where} to go on without it{rest}'
+    flag = ", take tp out of its server's flags," if slots[0].name in (ENGINE, "all") and entry.slots[0].tp > 1 else ""
+    return f'set topology = "tp{size}" and gpus = {used} {where}{flag} to go on without it{rest}'
 
 
 def warnings(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:

@@ -14,6 +14,8 @@ from tests.deploy import world
 from tools.cli import UserError
 
 GO_ON = "under [hosts.sandbox] in hosts.local.toml to go on without it"
+#: A topology gives the tensor parallelism, so the inventory refuses both.
+FLAG = ", take tp out of its server's flags, to go"
 
 
 def spread(tp: int, count: int = 8) -> tuple[Slot, ...]:
@@ -35,7 +37,9 @@ def entry(*slots: Slot, profile: str = "cu130") -> Entry:
         (spread(4), {0}, 'set topology = "tp4" and gpus = [4, 5, 6, 7] '),
         (spread(4), {0, 7}, 'set topology = "tp2" and gpus = [2, 3, 4, 5] '),
         (spread(1), {3}, f'set topology = "tp1" and gpus = [0, 1, 2, 4, 5, 6, 7] {GO_ON}'),
-        ((single(30000, 2),), {1}, 'set topology = "tp1" and gpus = [0] '),
+        ((single(30000, 2, (0, 1)),), {1}, f'set topology = "tp1" and gpus = [0] {GO_ON.replace(" to go", FLAG)}'),
+        ((single(30000, 2),), {1}, f'set topology = "tp1" and gpus = [0] {GO_ON.replace(" to go", FLAG)}'),
+        ((Slot("a", 1, 2, 1, (0,)), Slot("b", 3, 4, 1, (1,))), {1}, "take the instance b out of the list under "),
         (spread(1, 2), {0, 1}, "none is left"),
         ((Slot("a", 1, 2, 2, (0, 1)), Slot("b", 3, 4, 1, (2,))), {1}, "take the instance a out of the list under "),
     ],
