@@ -49,7 +49,8 @@ def test_gpus(fresh: Fresh, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     (machine.root / "etc/gpus.json").write_text(json.dumps(state))
     assert refused() == (
         'GPU 3 of ct200 does not answer: nvidia-smi said nothing within 10 s; set topology = "tp4" and gpus = [4, 5, 6, 7] '
-        "under [hosts.ct200] in hosts.local.toml to go on without it, which leaves 0, 1, 2 spare"
+        "under [hosts.ct200] in hosts.local.toml, take tp out of its server's flags, "
+        "to go on without it, which leaves 0, 1, 2 spare"
     )
     state["dead"] = {"3": "lost"}
     (machine.root / "etc/gpus.json").write_text(json.dumps(state))
