@@ -37,9 +37,13 @@ from deploy import __main__ as command, inputs
 from tests.hosts import world
 from tools import cli
 wrong = {wrong!r}
-inputs.gather_all = lambda entries: lambda entry: world.make_inputs(
-    Path({folder!r}), entry, **wrong.get(entry.name, wrong.get("all", {{}}))
-)
+def gather_all(entries):
+    made = {{
+        entry.name: world.make_inputs(Path({folder!r}), entry, **wrong.get(entry.name, wrong.get("all", {{}})))
+        for entry in entries
+    }}
+    return lambda entry: made[entry.name]
+inputs.gather_all = gather_all
 cli.run(command.main)
 """
 

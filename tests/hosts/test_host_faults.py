@@ -103,7 +103,7 @@ FAULTS: tuple[tuple[str, Fault, bool, int, str], ...] = (
     ("little space", little_space, False, 1, r"/opt/sglang has \d+ MiB free, the release needs \d+ MiB: make room there"),
     ("no space", no_space, True, 1, r"ct200: No space left on device.*/opt/sglang"),
     ("no inodes", no_inodes, False, 1, r"/opt/sglang has \d+ inodes free, the release needs about \d+: make room"),
-    ("read-only", read_only, False, 1, r"ct200: Read-only file system: /opt/sglang/lock"),
+    ("read-only", read_only, False, 1, r"ct200: the lock /opt/sglang/lock can't be taken: Read-only file system"),
     ("immutable releases", immutable("/opt/sglang/releases"), False, 1, r"Operation not permitted: /opt/sglang/releases/"),
     ("immutable root", immutable("/opt/sglang"), True, 1, r"guard: ct200: Operation not permitted: /opt/sglang/\.agent"),
     ("hung command", hung_command, True, 3, r"start: ct200: `systemctl start sglang@engine.service` did not end within 3 s"),

@@ -81,7 +81,7 @@ def test_who_may_not_and_what_is_missing(fresh: Fresh, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"ct200: sudo without a password is refused .*NOPASSWD"):
         verbs.connect(entry).facts()
     plain = verbs.connect(world.make_entry(machine, user="deploy"))
-    with pytest.raises(UserError, match="Permission denied: /opt/sglang") as refused:
+    with pytest.raises(UserError, match="/opt/sglang/lock can't be taken: Permission denied") as refused:
         verbs.apply(plain, world.make_inputs(tmp_path, entry), json=True)
     assert refused.value.code == 1
     plain.close()
