@@ -89,3 +89,16 @@ def test_the_engine_over_ssh(file: Path, fresh: Fresh, tmp_path: Path, capsys: p
     assert pids()[1] == before[1], "the other one served all the while"
     assert int(machine.sh("du -sm /opt/sglang | cut -f1")) - int(size) < 50, "only what differs travels"
     host.close()
+
+    # One server of two ranks in place of the two.
+    two = file.read_text().replace("count = 2\n", "").replace('\ndevice = "cpu"\n', '\ndevice = "cpu"\ntp = 2\n')
+    file.write_text(two + '\n[hosts.ct200.environment]\nSGLANG_CPU_OMP_THREADS_BIND = "0|1"\n')
+    done = command(file, "apply")
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert world.current(machine) == report["release_served"] == world.served(machine) != first
+    steps = {step["step"]: step["detail"] for step in report["steps"]}
+    assert re.fullmatch(r"8 of 8 probes equal, accept length [2-9]\.\d\d", steps["probe"])
+    assert "in 4 processes" in steps["prove"], "both ranks are proved"
+    retired = machine.try_sh("systemctl is-active sglang@engine1 sglang@engine2").stdout.split()
+    assert len(retired) == 2 and b"active" not in retired
